@@ -1,0 +1,69 @@
+package admission
+
+import "time"
+
+// Request is one submit on its way through the funnel: a plain value that httpapi
+// fills from path and headers and the stages complete. One goroutine owns it.
+type Request struct {
+	Now  time.Time // wall clock at arrival, read once
+	Mono int64     // the limiters' monotonic clock at arrival, ns
+
+	// From path and headers. Lengths are bounded before they get here.
+	Activity    *Activity // of the path_id; never nil
+	SKU         *SKU      // of the path; never nil
+	RequestID   string    // Idempotency-Key
+	DeviceHash  string    // "sha256:" + hex
+	Bearer      string    // session, unverified
+	GatewayUser string    // identity from a gateway inside a trusted CIDR; else ""
+	Ticket      string    // unverified
+
+	// The client address as seeded hashes; the address itself is not kept.
+	SourceKey        uint64 // /32 or /64
+	SourcePrefixKey  uint64 // /24 or /48
+	SourceUnparsable bool   // shares one strict bucket
+
+	// Verified by stages.
+	UserID         string
+	Lane           string // session claim that the waiting room uses
+	Nonce          string
+	TicketKeyID    string
+	TicketIssuedAt time.Time // not_before of the ticket: its second of issue
+	TicketExpires  time.Time
+
+	// From the body; equal to path and header once parsed.
+	Quantity int64
+	BodyHash string
+
+	// What the stages found.
+	Holder        Holder // set by the sold-out stage when this user holds a reservation
+	UserRemaining int64  // of the user bucket, for the RateLimit headers; -1 unknown
+
+	Decision Decision // the first refusal; zero while admitted
+	releases []func(Decision)
+}
+
+// Holder is what an instance remembers of a reservation from the log it follows.
+type Holder struct {
+	RequestID     string
+	BodyHash      string
+	ReservationID string
+	OrderID       string  // "" before the order exists
+	Outcome       Outcome // a Poll… outcome; Pass when there is no holder
+	Attempt       int64
+}
+
+// Ref names the SKU that the request wants.
+func (r *Request) Ref() SKURef { return SKURef{ActivityID: r.Activity.ID, SKUID: r.SKU.ID} }
+
+// OnEnd registers what must happen when the request is decided, whatever the
+// outcome: refunds, seats, counters. Functions run once, last registered first.
+func (r *Request) OnEnd(f func(Decision)) { r.releases = append(r.releases, f) }
+
+// End runs what OnEnd registered. Calling it again does nothing.
+func (r *Request) End(d Decision) {
+	for i := len(r.releases) - 1; i >= 0; i-- {
+		f := r.releases[i]
+		r.releases = r.releases[:i]
+		f(d)
+	}
+}
