@@ -1,0 +1,153 @@
+package ticket
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"hash"
+	"strings"
+	"sync"
+)
+
+// tokenType is which of our two tokens a header announces. The MAC covers the header, so one can never be
+// passed off as the other.
+type tokenType uint8
+
+const (
+	typeTicket tokenType = iota
+	typePass
+	tokenTypes // how many there are
+)
+
+var typeNames = [tokenTypes]string{typeTicket: "seckill-ticket", typePass: "seckill-pass"}
+
+const (
+	signatureLen = 43 // base64url of 32 bytes
+	maxKeyIDLen  = 64 // keys.MaxIDBytes
+
+	headerStart  = `{"alg":"HS256","kid":"`
+	headerMiddle = `","typ":"`
+	headerEnd    = `"}`
+	maxHeader    = len(headerStart) + maxKeyIDLen + len(headerMiddle) + len("seckill-ticket") + len(headerEnd)
+)
+
+var (
+	encoding = base64.RawURLEncoding
+	strict   = base64.RawURLEncoding.Strict() // refuses trailing bits that are not zero (RFC 4648 section 3.5)
+)
+
+// A ringKey is one key ready for use: its headers are spelled once, and its HMAC states are kept so that
+// the key schedule is not computed again for every ticket.
+type ringKey struct {
+	id      string
+	headers [tokenTypes]string // as the token starts, without the dot
+	pool    sync.Pool          // of *work
+}
+
+// work is the memory of one check. It is borrowed because an HMAC cannot be shared.
+type work struct {
+	mac     hash.Hash
+	sum     [sha256.Size]byte
+	sig     [signatureLen]byte
+	raw     [MaxBytes]byte
+	payload [MaxBytes * 3 / 4]byte
+}
+
+func newRingKey(id string, secret []byte) *ringKey {
+	k := &ringKey{id: id}
+	for t := range tokenTypes {
+		k.headers[t] = encoding.EncodeToString([]byte(headerStart + id + headerMiddle + typeNames[t] + headerEnd))
+	}
+	k.pool.New = func() any { return &work{mac: hmac.New(sha256.New, secret)} }
+	return k
+}
+
+func (k *ringKey) borrow() *work    { return k.pool.Get().(*work) }
+func (k *ringKey) giveBack(w *work) { k.pool.Put(w) }
+
+// seal makes the compact form: header.payload.signature.
+func (k *ringKey) seal(t tokenType, payload []byte) string {
+	w := k.borrow()
+	defer k.giveBack(w)
+	b := append(w.raw[:0], k.headers[t]...)
+	b = append(b, '.')
+	b = encoding.AppendEncode(b, payload)
+	sig := w.sign(b)
+	b = append(b, '.')
+	return string(append(b, sig...))
+}
+
+// sign returns the signature of b as text, valid until the next use of w.
+func (w *work) sign(b []byte) []byte {
+	w.mac.Reset()
+	w.mac.Write(b)
+	encoding.Encode(w.sig[:], w.mac.Sum(w.sum[:0]))
+	return w.sig[:]
+}
+
+// find does steps 1 to 3: the length, then the key by the exact bytes of the header. Each key has one
+// header, so the header itself is the map key, and a known one need not be parsed.
+func (s *ringState) find(t tokenType, raw string) (*ringKey, Reason) {
+	switch {
+	case raw == "":
+		return nil, Missing
+	case len(raw) > MaxBytes:
+		return nil, TooLong
+	}
+	header, rest, _ := strings.Cut(raw, ".")
+	if len(rest) <= signatureLen || rest[len(rest)-signatureLen-1] != '.' {
+		return nil, Format
+	}
+	if k, ok := s.byHeader[t][header]; ok {
+		return k, OK
+	}
+	var buf [maxHeader]byte
+	if _, ok := headerKeyID(&buf, t, header); ok {
+		return nil, UnknownKey
+	}
+	return nil, Format
+}
+
+// headerKeyID reads the key id of a header in our spelling; anything else is not ours.
+func headerKeyID(buf *[maxHeader]byte, t tokenType, header string) ([]byte, bool) {
+	if len(header) > encoding.EncodedLen(maxHeader) {
+		return nil, false
+	}
+	b, ok := decode(buf[:], []byte(header))
+	s := scanner{rest: b}
+	s.literal(headerStart)
+	id := s.run(keyIDByte, 1, maxKeyIDLen)
+	s.literal(headerMiddle)
+	s.literal(typeNames[t])
+	s.literal(headerEnd)
+	return id, ok && s.end()
+}
+
+// open does step 4, the MAC, and decodes the payload of a token that find accepted. The signature is
+// compared as text, in constant time: another spelling of the right MAC is a wrong one. The returned bytes
+// are valid until w is given back.
+func (w *work) open(raw string) ([]byte, Reason) {
+	b := w.raw[:copy(w.raw[:], raw)]
+	signed, signature := b[:len(b)-signatureLen-1], b[len(b)-signatureLen:]
+	if subtle.ConstantTimeCompare(w.sign(signed), signature) != 1 {
+		return nil, Signature
+	}
+	dot := bytes.IndexByte(signed, '.') // find saw it
+	payload, ok := decode(w.payload[:], signed[dot+1:])
+	if !ok {
+		return nil, Payload
+	}
+	return payload, OK
+}
+
+// decode takes canonical base64url only. The standard decoder skips line breaks, which shows in a length
+// that is too short; a lone last character is the one length where it would not.
+func decode(dst, text []byte) ([]byte, bool) {
+	n, err := strict.Decode(dst, text)
+	if err != nil || len(text)%4 == 1 || n != encoding.DecodedLen(len(text)) {
+		return nil, false
+	}
+	return dst[:n], true
+}
