@@ -4,21 +4,24 @@
 #   servers.sh up [NAME...]      install what is missing, start, prepare (cluster, database, topics, default rules)
 #   servers.sh down [NAME...]    stop
 #   servers.sh status [NAME...]  a table; exit 1 when any is down
+#   servers.sh env               export lines for `sluice serve` in production mode
+#   servers.sh test-env          export lines for Go tests (package servers)
+#   servers.sh seed              push the default rules into Nacos when it has none
 #   servers.sh start NAME...     start again, nothing else          for fault tests
 #   servers.sh kill NAME...      kill -9                            for fault tests
 #   servers.sh pause NAME...     SIGSTOP: accepts, never answers    for fault tests
 #   servers.sh resume NAME...    SIGCONT                            for fault tests
 #
-# NAME is a family (redis, cluster, postgres) or one process of it (status lists them); none means all.
+# NAME is a family (redis, cluster, postgres, rocketmq, nacos) or one process of it (status lists them); none means all.
 
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-for family in redis cluster postgres; do
+for family in redis cluster postgres rocketmq nacos settings; do
   # shellcheck source=/dev/null
   source "$here/$family.sh"
 done
 
-FAMILIES=(redis cluster postgres)
+FAMILIES=(redis cluster postgres rocketmq nacos)
 
 family_of() { # UNIT
   local family
@@ -165,12 +168,19 @@ case $verb in # two people in one tree: one after the other
     ;;
 esac
 case $verb in
-  up) up "$@" ;;
+  up)
+    up "$@"
+    # not fatal: the servers are of use while the service does not build
+    (($# > 0)) || seed || complain 'the servers are up, but an instance that reads its rules from Nacos will not start'
+    ;;
   down) down "$@" ;;
   status) status "$@" ;;
   start) start "$@" ;;
   kill) signal KILL "$@" ;;
   pause) signal STOP "$@" ;;
   resume) signal CONT "$@" ;;
+  env) settings ;;
+  test-env) test_settings ;;
+  seed) seed ;;
   *) usage ;;
 esac
