@@ -35,7 +35,7 @@ rocketmq_start() {
     printf '%s\n' "listenPort=$NAMESRV_PORT" bindAddress=127.0.0.1 >"$dir/conf"
     role=(-Xms64m -Xmx64m org.apache.rocketmq.namesrv.NamesrvStartup)
   else
-    # a broker that finds no name server tries again only after 10 s
+    # started before its name server, a broker registers only 10 s later
     local try
     for ((try = 0; try < 600; try++)); do
       ! rocketmq_ready rocketmq-namesrv || break
@@ -63,7 +63,7 @@ rocketmq_ready() {
   if [[ $1 == rocketmq-namesrv ]]; then
     "$SLUICE_SERVERS_DIR/bin/rocketmqadmin" ready-namesrv "127.0.0.1:$NAMESRV_PORT" 2>/dev/null
   else
-    "$SLUICE_SERVERS_DIR/bin/rocketmqadmin" ready "127.0.0.1:$NAMESRV_PORT" 2>/dev/null
+    "$SLUICE_SERVERS_DIR/bin/rocketmqadmin" ready "127.0.0.1:$NAMESRV_PORT" "127.0.0.1:$BROKER_PORT" 2>/dev/null
   fi
 }
 

@@ -22,11 +22,12 @@ import (
 
 // Request codes of the protocol.
 const (
-	updateTopic   = 17
-	brokerRuntime = 28
-	updateGroup   = 200
-	topicRoute    = 105
-	clusterInfo   = 106
+	updateTopic        = 17
+	updateBrokerConfig = 25
+	brokerConfig       = 26
+	topicRoute         = 105
+	clusterInfo        = 106
+	updateGroup        = 200
 )
 
 const (
@@ -83,7 +84,15 @@ func Ready(addr string) error {
 	if err != nil {
 		return err
 	}
-	_, err = call(broker, brokerRuntime, nil, nil, readyTimeout)
+	_, err = call(broker, brokerConfig, nil, nil, readyTimeout)
+	return err
+}
+
+// Announce asks the broker at this address of its own to register itself and its topics with its name servers. A fresh
+// broker that registers before its connection to a name server stands is unknown there until its next turn, 10 s later.
+func Announce(broker string) error {
+	// the one setting whose change makes a broker register in full; 6, read and write, is what it has already
+	_, err := call(broker, updateBrokerConfig, nil, []byte("brokerPermission=6\n"), readyTimeout)
 	return err
 }
 

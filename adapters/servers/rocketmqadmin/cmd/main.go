@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-io/sluice/adapters/servers/rocketmqadmin"
 )
 
-const usage = `usage: rocketmqadmin ready|ready-namesrv NAMESRV
+const usage = `usage: rocketmqadmin ready-namesrv NAMESRV
+       rocketmqadmin ready NAMESRV BROKER
        rocketmqadmin topic NAMESRV TOPIC QUEUES
        rocketmqadmin group NAMESRV GROUP`
 
@@ -26,8 +27,12 @@ func run(args []string) error {
 		verb = args[0]
 	}
 	switch {
-	case verb == "ready" && len(args) == 2:
-		return rocketmqadmin.Ready(args[1])
+	case verb == "ready" && len(args) == 3:
+		err := rocketmqadmin.Ready(args[1])
+		if err != nil {
+			_ = rocketmqadmin.Announce(args[2]) // for the next question; a broker that is still starting refuses
+		}
+		return err
 	case verb == "ready-namesrv" && len(args) == 2:
 		return rocketmqadmin.NamesrvReady(args[1])
 	case verb == "topic" && len(args) == 4:
