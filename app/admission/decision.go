@@ -112,3 +112,32 @@ const (
 	ReasonReplicas             Reason = "wait_replicas"
 	ReasonNotReady             Reason = "not_ready"
 )
+
+// Call is a resource that Sentinel knows by name. The set is closed: an activity or a
+// SKU is a parameter, never a resource.
+type Call uint8
+
+// The calls.
+const (
+	CallSubmit Call = iota
+	CallReserve
+	CallTicket
+	CallJoin
+	CallStatus
+	CallOrder
+	CallSession
+
+	Calls // how many there are
+)
+
+var callNames = [Calls]string{
+	"seckill.submit", "seckill.reserve", "seckill.ticket", "seckill.join", "seckill.status", "seckill.order", "seckill.session",
+}
+
+// String returns the resource name as Sentinel rules spell it.
+func (c Call) String() string {
+	if c >= Calls {
+		return ""
+	}
+	return callNames[c]
+}

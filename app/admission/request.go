@@ -35,8 +35,9 @@ type Request struct {
 	BodyHash string
 
 	// What the stages found.
-	Holder        Holder // set by the sold-out stage when this user holds a reservation
-	UserRemaining int64  // of the user bucket, for the RateLimit headers; -1 unknown
+	Holder Holder        // set by the sold-out stage when this user holds a reservation
+	Record RequestRecord // what the request came to: of Queued, Replayed, AlreadyPurchased, ReplayRejected
+	Quota  Quota         // of the user dimension, for the RateLimit headers
 
 	Decision Decision // the first refusal; zero while admitted
 	releases []func(Decision)
@@ -50,6 +51,14 @@ type Holder struct {
 	OrderID       string  // "" before the order exists
 	Outcome       Outcome // a Poll… outcome; Pass when there is no holder
 	Attempt       int64
+}
+
+// Quota is how much of a limit is left. The zero value says nothing.
+type Quota struct {
+	Limit     int64         // requests per Window when the bucket is full: its burst
+	Window    time.Duration // in which an empty bucket fills
+	Remaining int64
+	Reset     time.Duration // until it is full again
 }
 
 // Ref names the SKU that the request wants.

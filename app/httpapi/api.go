@@ -1,0 +1,194 @@
+// Package httpapi is the wire: gin routes, the request guard, strict parsing and the
+// rendering of answers. It decides nothing about admission; it asks the funnel and
+// writes down what the funnel says.
+//
+// A submit is read here on one page: submit in submit.go. From there it goes to
+// slots.Enter, slots.Reserve and order.Placer through the functions of Deps.
+//
+// When a dependency dies the answer is the outcome that the funnel gives for it,
+// DEPENDENCY_UNAVAILABLE for a purchase; the public documents go on from memory.
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sluice-io/sluice/app/admission"
+)
+
+// Deps is what the handlers ask. Every function is safe for concurrent use.
+type Deps struct {
+	Now    func() time.Time // wall clock, UTC
+	Mono   func() int64     // the limiters' clock, ns
+	Jitter func() float64   // uniform in [0,1)
+	Log    *slog.Logger
+
+	ByPath func(pathID string) *admission.Activity // nil: no activity has this path
+	ByID   func(id string) *admission.Activity     // nil: unknown
+
+	// Source fills the request's source keys from the peer and X-Forwarded-For.
+	Source func(r *http.Request, into *admission.Request)
+	// GatewayUser is the identity that a gateway inside a trusted CIDR set; "" otherwise.
+	GatewayUser func(r *http.Request) string
+
+	// The funnel. Enter and Call decide in memory; Reserve registers its releases with
+	// Request.OnEnd; Place fills Request.Record.
+	Enter   func(req *admission.Request) admission.Decision
+	Reserve func(ctx context.Context, req *admission.Request) admission.Decision
+	Place   func(ctx context.Context, req *admission.Request) admission.Decision
+	Call    func(call admission.Call, req *admission.Request) admission.Decision
+	// Identify verifies the session of a call that is no submit.
+	Identify func(req *admission.Request) admission.Decision
+	// ChargeSource counts a request that the guard refused; the answer stays the guard's.
+	ChargeSource func(req *admission.Request)
+
+	// Decided is told of every decision, once, for metrics and logs.
+	Decided func(call admission.Call, req *admission.Request, d admission.Decision)
+
+	Room    Room
+	Results Results
+	// SignIn mints a development session; nil where there is none (production).
+	SignIn func(userID string) (token string, expires time.Time, err error)
+	// Page serves the activity page and its assets.
+	Page Page
+}
+
+// Room is the waiting room as the handlers see it.
+type Room struct {
+	// Join gives or finds the user's place. challenge is the solution sent, "" when none.
+	Join func(ctx context.Context, req *admission.Request, challenge string) (JoinAnswer, admission.Decision)
+	// Exchange turns a released pass into a ticket; QueueWaiting is a decision.
+	Exchange func(ctx context.Context, req *admission.Request, pass string) (TicketAnswer, admission.Decision)
+	// Queue is the public queue document, the same bytes for everyone, and how long it may be cached.
+	Queue func(activity *admission.Activity) (body []byte, maxAge time.Duration)
+}
+
+// JoinAnswer is a place in the waiting room.
+type JoinAnswer struct {
+	Pass     string
+	State    string
+	Lane     string
+	JoinedAt time.Time
+	Standing Standing
+	Poll     time.Duration
+	Need     *Challenge // with ChallengeRequired
+}
+
+// Standing is where somebody stands; zero before the draw.
+type Standing struct {
+	Drawn             bool
+	Rank              uint64
+	Place             int64 // people ahead, estimated
+	WaitLow, WaitHigh time.Duration
+	Unlikely          bool
+}
+
+// TicketAnswer is an eligibility ticket with what belongs to it.
+type TicketAnswer struct {
+	Ticket    string
+	RequestID string
+	PathID    string
+	Nonce     string
+	ExpiresAt time.Time
+	Standing  Standing // with QueueWaiting
+	Poll      time.Duration
+}
+
+// Results are a user's own results and orders.
+type Results struct {
+	Request func(ctx context.Context, userID, requestID string, ref admission.SKURef) (admission.RequestRecord, admission.Decision)
+	Order   func(ctx context.Context, userID, orderID string) (admission.Order, admission.Decision)
+	Cancel  func(ctx context.Context, userID, orderID string) (admission.Order, admission.Decision)
+	Pay     func(ctx context.Context, orderID string, p admission.Payment) (admission.Order, admission.Decision)
+}
+
+// Page serves what is static.
+type Page struct {
+	Activity http.Handler // GET /a/{activity}
+	Assets   http.Handler // GET /assets/{hashed name}
+}
+
+// API is the public listener's handler.
+type API struct {
+	d      Deps
+	render *Renderer
+}
+
+// New builds the public routes. Nothing in it redirects: a redirected POST would be
+// sent twice, and a redirect is an answer outside the table.
+func New(d Deps) http.Handler {
+	gin.SetMode(gin.ReleaseMode)
+	a := &API{d: d, render: NewRenderer(d.Now, d.Jitter)}
+	e := gin.New()
+	e.RedirectTrailingSlash = false
+	e.RedirectFixedPath = false
+	e.HandleMethodNotAllowed = true
+	e.UseRawPath = true // an escaped slash stays part of its segment and matches nothing
+	e.UnescapePathValues = false
+	e.ForwardedByClientIP = false // the client address is ours to decide
+	e.ContextWithFallback = false
+	e.Use(a.recovered)
+
+	e.POST("/s/:path/:sku", a.submit)
+	e.GET("/v1/activities/:activity", a.activity)
+	e.GET("/v1/activities/:activity/queue", a.queue)
+	e.POST("/v1/activities/:activity/queue/join", a.join)
+	e.POST("/v1/activities/:activity/tickets", a.tickets)
+	e.GET("/v1/requests/:request", a.request)
+	e.GET("/v1/orders/:order", a.order)
+	e.POST("/v1/orders/:order/cancel", a.cancel)
+	if d.SignIn != nil {
+		e.POST("/v1/session", a.session)
+	}
+	if d.Page.Activity != nil {
+		e.GET("/a/:activity", gin.WrapH(d.Page.Activity))
+		e.HEAD("/a/:activity", gin.WrapH(d.Page.Activity))
+		e.GET("/assets/:name", gin.WrapH(d.Page.Assets))
+	}
+	e.NoRoute(func(c *gin.Context) { a.refuseGuard(c, admission.NotFound) })
+	e.NoMethod(func(c *gin.Context) { a.refuseGuard(c, admission.MethodNotAllowed) })
+	return e
+}
+
+// recovered turns a panic of a handler into a refusal. A purchase whose handler died
+// may have happened, so the answer says that the result is unknown.
+func (a *API) recovered(c *gin.Context) {
+	defer func() {
+		if p := recover(); p != nil {
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			a.d.Log.Error("handler panicked", "event", "panic", "path", c.FullPath(), "panic", p)
+			if !c.Writer.Written() {
+				a.render.Write(c.Writer, c.Request, Answer{Outcome: admission.DependencyUnavailable}, true)
+			}
+		}
+	}()
+	c.Next()
+}
+
+// newRequest starts the record of one call: clocks are read once, the source is keyed.
+func (a *API) newRequest(r *http.Request) *admission.Request {
+	req := &admission.Request{Now: a.d.Now(), Mono: a.d.Mono()}
+	a.d.Source(r, req)
+	return req
+}
+
+// decided ends a call: its refusal is rendered, counted, and what it held is given back.
+func (a *API) decided(c *gin.Context, call admission.Call, req *admission.Request, d admission.Decision, answer Answer, unread bool) {
+	a.d.Decided(call, req, d)
+	a.render.Write(c.Writer, c.Request, answer, unread)
+}
+
+// refuseGuard answers what never was a call of ours. It charges the source, so that a
+// flood of nonsense empties its own bucket, but keeps its own status.
+func (a *API) refuseGuard(c *gin.Context, o admission.Outcome) {
+	req := a.newRequest(c.Request)
+	a.d.ChargeSource(req)
+	d := admission.Decision{Outcome: o, Stage: admission.StageGuard, Reason: admission.ReasonGuard}
+	a.decided(c, admission.CallSubmit, req, d, Answer{Outcome: o}, c.Request.ContentLength != 0)
+}

@@ -1,0 +1,237 @@
+package httpapi
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sluice-io/sluice/app/admission"
+)
+
+// Answer is what a caller is told: an outcome with the facts that belong to it.
+// Empty members are left out.
+type Answer struct {
+	Outcome       admission.Outcome
+	Current       admission.Outcome // of Replayed: the request's current result
+	RequestID     string            // the caller's own
+	ExistingID    string            // existing_request_id
+	ReservationID string
+	OrderID       string
+	Field         string // what to fix
+	Detail        string // how
+	RetryAfter    time.Duration
+	PollAfter     time.Duration // of answers that are polled
+	Rank          uint64
+	HasRank       bool
+	WaitLow       time.Duration
+	WaitHigh      time.Duration
+	Unlikely      bool
+	Challenge     *Challenge
+	Quota         admission.Quota // of the user dimension
+}
+
+// Challenge is a proof of work that a join demands.
+type Challenge struct {
+	Kind       string
+	Seed       string
+	Difficulty int
+	ExpiresAt  time.Time
+}
+
+// closedRetryAfter is what a CLOSED sale tells everybody, without jitter: it is so
+// long that spreading it further would only make people wait more.
+const closedRetryAfter = 30 * time.Second
+
+// Renderer turns answers into HTTP. It and the outcome table are the only places
+// where an HTTP status appears.
+type Renderer struct {
+	now    func() time.Time
+	jitter func() float64 // uniform in [0,1): spreads those who were told the same wait
+}
+
+// NewRenderer takes the wall clock and a source of uniform numbers in [0,1).
+func NewRenderer(now func() time.Time, jitter func() float64) *Renderer {
+	return &Renderer{now: now, jitter: jitter}
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+
+// Write sends the answer. A refused body that was not read would be drained by
+// net/http before the answer goes out; close ends the connection instead.
+func (r *Renderer) Write(w http.ResponseWriter, req *http.Request, a Answer, closeConn bool) {
+	row := a.Outcome.Row()
+	h := w.Header()
+	h["Content-Type"] = contentTypeJSON
+	h["Cache-Control"] = noStore
+	if closeConn {
+		h["Connection"] = connectionClose
+	}
+	retry := r.retryAfter(a)
+	if retry > 0 {
+		h["Retry-After"] = []string{strconv.FormatInt(max(1, ceilDiv(int64(retry), int64(time.Second))), 10)}
+	}
+	writeQuota(h, a.Quota)
+	buf := buffers.Get().(*[]byte)
+	b := r.appendAnswer((*buf)[:0], a, row, retry, prefersChinese(req.Header.Get("Accept-Language")))
+	h["Content-Length"] = []string{strconv.Itoa(len(b))}
+	w.WriteHeader(row.HTTP)
+	_, _ = w.Write(b) // a caller that left has nothing to be told
+	*buf = b
+	buffers.Put(buf)
+}
+
+var (
+	contentTypeJSON = []string{"application/json; charset=utf-8"}
+	noStore         = []string{"no-store"}
+	connectionClose = []string{"close"}
+)
+
+// retryAfter is ceil(true wait) + jitter in whole milliseconds; never short. The
+// jitter is a tenth of the wait, at least 50 ms, so that callers who were refused
+// together do not come back together.
+func (r *Renderer) retryAfter(a Answer) time.Duration {
+	if a.Outcome == admission.OverloadedClosed {
+		return closedRetryAfter
+	}
+	wait := a.RetryAfter
+	if wait <= 0 {
+		if !a.Outcome.Row().Retryable || a.PollAfter > 0 {
+			return 0
+		}
+		wait = time.Second // a retryable refusal that knows no time
+	}
+	spread := max(wait/10, 50*time.Millisecond)
+	return ceilMilli(wait) + time.Duration(float64(spread)*r.jitter()).Truncate(time.Millisecond)
+}
+
+// pollAfter spreads pollers over +-25 % of the hint.
+func (r *Renderer) pollAfter(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return time.Duration(float64(d) * (0.75 + 0.5*r.jitter())).Truncate(time.Millisecond)
+}
+
+func (r *Renderer) appendAnswer(b []byte, a Answer, row admission.Row, retry time.Duration, chinese bool) []byte {
+	status := row.Status
+	if a.Outcome == admission.Replayed {
+		status = a.Current.Row().Status
+	}
+	message := row.English
+	if chinese {
+		message = row.Chinese
+	}
+	b = append(b, '{')
+	b = appendMember(b, "request_id", a.RequestID)
+	b = appendMember(b, "existing_request_id", a.ExistingID)
+	b = appendMember(b, "reservation_id", a.ReservationID)
+	b = appendMember(b, "order_id", a.OrderID)
+	b = appendMember(b, "status", string(status))
+	b = appendMember(b, "code", row.Code)
+	b = appendMember(b, "message", message)
+	b = appendMember(b, "field", a.Field)
+	b = appendMember(b, "detail", a.Detail)
+	if a.HasRank {
+		b = strconv.AppendUint(append(b, `"rank":`...), a.Rank, 10)
+		b = append(b, ',')
+	}
+	if a.WaitHigh > 0 {
+		b = strconv.AppendInt(append(b, `"wait_ms":{"low":`...), a.WaitLow.Milliseconds(), 10)
+		b = strconv.AppendInt(append(b, `,"high":`...), a.WaitHigh.Milliseconds(), 10)
+		b = append(b, "},"...)
+	}
+	if a.Unlikely {
+		b = append(b, `"unlikely":true,`...)
+	}
+	if c := a.Challenge; c != nil {
+		b = append(b, `"challenge":{`...)
+		b = appendMember(b, "kind", c.Kind)
+		b = appendMember(b, "seed", c.Seed)
+		b = strconv.AppendInt(append(b, `"difficulty":`...), int64(c.Difficulty), 10)
+		b = append(b, `,"expires_at":"`...)
+		b = appendTime(b, c.ExpiresAt)
+		b = append(b, `"},`...)
+	}
+	b = strconv.AppendBool(append(b, `"retryable":`...), row.Retryable)
+	b = append(b, `,"next_action":"`...)
+	b = append(b, row.NextAction...)
+	b = strconv.AppendInt(append(b, `","next_poll_after_ms":`...), r.pollAfter(a.PollAfter).Milliseconds(), 10)
+	b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), retry.Milliseconds(), 10)
+	b = append(b, `,"server_time":"`...)
+	b = appendTime(b, r.now())
+	return append(b, `"}`...)
+}
+
+// appendMember appends `"name":"value",` or nothing when the value is empty.
+func appendMember(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	b = append(b, '"')
+	b = append(b, name...)
+	b = append(b, `":`...)
+	b = appendString(b, value)
+	return append(b, ',')
+}
+
+// appendString appends a JSON string. Ids and messages need no escape; what came from
+// outside may, and is then written rune by rune.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for _, c := range s {
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', byte(c))
+		case c < 0x20 || c == 0x7f || c == '\u2028' || c == '\u2029' || c == '<' || c == '>' || c == '&':
+			b = append(b, '\\', 'u')
+			const hex = "0123456789abcdef"
+			b = append(b, hex[c>>12&15], hex[c>>8&15], hex[c>>4&15], hex[c&15])
+		default:
+			b = utf8.AppendRune(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+func appendTime(b []byte, t time.Time) []byte {
+	return t.UTC().AppendFormat(b, timeFormat)
+}
+
+// timeFormat is RFC 3339 with milliseconds.
+const timeFormat = "2006-01-02T15:04:05.000Z07:00"
+
+// writeQuota describes the user dimension (draft-ietf-httpapi-ratelimit-headers-10):
+// the policy as quota per window, and what is left of it now.
+func writeQuota(h http.Header, q admission.Quota) {
+	if q.Limit <= 0 {
+		return
+	}
+	h["Ratelimit-Policy"] = []string{`"user";q=` + strconv.FormatInt(q.Limit, 10) + `;w=` + strconv.FormatInt(max(1, ceilDiv(int64(q.Window), int64(time.Second))), 10)}
+	value := `"user";r=` + strconv.FormatInt(max(0, q.Remaining), 10)
+	if q.Reset > 0 {
+		value += `;t=` + strconv.FormatInt(ceilDiv(int64(q.Reset), int64(time.Second)), 10)
+	}
+	h["Ratelimit"] = []string{value}
+}
+
+// prefersChinese reads the first language of Accept-Language: two languages need no
+// weighing, browsers send the preferred one first.
+func prefersChinese(accept string) bool {
+	accept = strings.TrimLeft(accept, " ")
+	return len(accept) >= 2 && strings.EqualFold(accept[:2], "zh")
+}
+
+func ceilDiv(n, d int64) int64 {
+	if n > math.MaxInt64-d {
+		return n / d
+	}
+	return (n + d - 1) / d
+}
+
+func ceilMilli(d time.Duration) time.Duration {
+	return time.Duration(ceilDiv(int64(d), int64(time.Millisecond))) * time.Millisecond
+}

@@ -1,0 +1,314 @@
+// Package soldout answers "sold out" from memory, and knows who must not be told so.
+//
+// An instance keeps, for each SKU, a mark (the moment at which the stock was seen
+// empty) and the holders: those who have a reservation, followed from the SKU's log.
+// While a mark is up a holder passes, to get the result of their own request, and
+// everybody else is answered SOLD_OUT without a command to Redis.
+//
+// The mark never takes part in the stock decision: it only saves the question. It is
+// set from a reserve reply or a snapshot alone, expires by itself, and answers only
+// once the log has been followed up to the mark, so that nobody who bought is told
+// that nothing is left. When the stock store dies marks lapse; one probe at a time
+// then goes through, and the stock stage answers it.
+package soldout
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-io/sluice/app/admission"
+)
+
+// pageSize is how many log events are read at once.
+const pageSize = 1000
+
+// Board holds the marks and holders of every SKU that this instance serves.
+type Board struct {
+	stock   admission.Stock
+	now     func() int64 // monotonic, ns
+	metrics *Metrics
+	skus    atomic.Pointer[map[admission.SKURef]*sku]
+	mu      sync.Mutex // guards replacing skus
+	wake    chan struct{}
+}
+
+// sku is one SKU's mark and holders.
+type sku struct {
+	ref     admission.SKURef
+	mark    atomic.Pointer[mark]
+	probing atomic.Bool // one request is asking the stock in place of all
+
+	mu      sync.RWMutex
+	cursor  int64            // log events followed; guarded by mu
+	latest  admission.Mark   // greatest moment seen; guarded by mu
+	holders map[string]entry // user -> what they hold; bounded by stock + returns; guarded by mu
+	ttl     time.Duration    // of marks; guarded by mu
+}
+
+// entry is a user in the followed log. A user who was freed stays, for the attempt.
+type entry struct {
+	holder admission.Holder
+	holds  bool
+}
+
+// mark says that nothing was left at a moment.
+type mark struct {
+	at      admission.Mark
+	expires int64 // monotonic ns
+}
+
+// New makes an empty board. now is a monotonic clock in nanoseconds.
+func New(stock admission.Stock, now func() int64, metrics *Metrics) *Board {
+	b := &Board{stock: stock, now: now, metrics: metrics, wake: make(chan struct{}, 1)}
+	b.skus.Store(&map[admission.SKURef]*sku{})
+	return b
+}
+
+// Check is the stage. It sets req.Holder for a holder, who passes.
+func (b *Board) Check(req *admission.Request) admission.Decision {
+	s := (*b.skus.Load())[req.Ref()]
+	if s == nil {
+		return admission.Decision{}
+	}
+	m := s.mark.Load()
+	if m == nil {
+		return admission.Decision{}
+	}
+	s.mu.RLock()
+	e, known := s.holders[req.UserID]
+	caughtUp := s.cursor >= m.at.LogLength
+	s.mu.RUnlock()
+	if known && e.holds {
+		req.Holder = e.holder
+		return admission.Decision{}
+	}
+	if !caughtUp {
+		return admission.Decision{} // somebody we do not know of yet may hold a unit: let the stock say
+	}
+	if b.now() >= m.expires && s.probing.CompareAndSwap(false, true) {
+		// The mark lapsed. This one asks; whatever it meets on the way, the turn goes on.
+		req.OnEnd(func(admission.Decision) { s.probing.Store(false) })
+		return admission.Decision{}
+	}
+	b.metrics.Hits.Inc()
+	return soldOut
+}
+
+var soldOut = admission.Decision{Outcome: admission.SoldOut, Stage: admission.StageSoldOut, Reason: admission.ReasonSoldOutMark}
+
+// Holder tells what a user holds and which attempt is theirs; ok is false for nothing.
+func (b *Board) Holder(ref admission.SKURef, userID string) (h admission.Holder, ok bool) {
+	s := (*b.skus.Load())[ref]
+	if s == nil {
+		return admission.Holder{}, false
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e := s.holders[userID]
+	return e.holder, e.holds
+}
+
+// SoldOut reports whether a mark that has not lapsed is up.
+func (b *Board) SoldOut(ref admission.SKURef) bool {
+	s := (*b.skus.Load())[ref]
+	if s == nil {
+		return false
+	}
+	m := s.mark.Load()
+	return m != nil && b.now() < m.expires
+}
+
+// Observe takes the mark of a reserve reply.
+func (b *Board) Observe(ref admission.SKURef, at admission.Mark) {
+	if s := (*b.skus.Load())[ref]; s != nil {
+		s.mu.Lock()
+		b.raise(s, at)
+		s.mu.Unlock()
+		b.Wake()
+	}
+}
+
+// Event takes a broadcast. It only opens: a SOLD_OUT hastens the reading of the
+// snapshot, which alone may set a mark.
+func (b *Board) Event(e admission.Event) {
+	s := (*b.skus.Load())[admission.SKURef{ActivityID: e.ActivityID, SKUID: e.SKUID}]
+	if s == nil {
+		return
+	}
+	switch e.Type {
+	case admission.EventReopened:
+		s.mu.Lock()
+		at := admission.Mark{Incarnation: e.Incarnation, ActivityVersion: e.Version, Epoch: e.Epoch}
+		if at.Compare(s.latest) > 0 {
+			s.latest = at
+			s.mark.Store(nil)
+			b.metrics.Reopened.Inc()
+		} else {
+			b.metrics.Ignored.Inc()
+		}
+		s.mu.Unlock()
+		b.Wake()
+	case admission.EventSoldOut:
+		b.Wake()
+	}
+}
+
+// raise puts a mark up, or renews it. The caller holds s.mu.
+func (b *Board) raise(s *sku, at admission.Mark) {
+	if c := at.Compare(s.latest); c < 0 {
+		b.metrics.Ignored.Inc()
+		return
+	}
+	s.latest = at
+	s.mark.Store(&mark{at: at, expires: b.now() + int64(s.ttl)})
+}
+
+// Wake makes Run read the snapshots at once.
+func (b *Board) Wake() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Serve names the SKUs that this instance follows and how long their marks live.
+// A SKU that is no longer named is forgotten with its holders.
+func (b *Board) Serve(refs []admission.SKURef, ttl func(admission.SKURef) time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old := *b.skus.Load()
+	next := make(map[admission.SKURef]*sku, len(refs))
+	for _, ref := range refs {
+		s := old[ref]
+		if s == nil {
+			s = &sku{ref: ref, holders: map[string]entry{}}
+		}
+		s.mu.Lock()
+		s.ttl = ttl(ref)
+		s.mu.Unlock()
+		next[ref] = s
+	}
+	b.skus.Store(&next)
+}
+
+// Step reads every SKU's snapshot and follows its log. An error leaves that SKU as it
+// was; its mark lapses by itself.
+func (b *Board) Step(ctx context.Context) error {
+	var first error
+	for _, s := range *b.skus.Load() {
+		if err := b.follow(ctx, s); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// CaughtUp reports whether the SKU's log was followed to the end of its last snapshot:
+// readiness asks, since a fresh instance knows no holders.
+func (b *Board) CaughtUp(ref admission.SKURef) bool {
+	s := (*b.skus.Load())[ref]
+	if s == nil {
+		return false
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.latest.ActivityVersion > 0 && s.cursor >= s.latest.LogLength
+}
+
+func (b *Board) follow(ctx context.Context, s *sku) error {
+	snap, err := b.stock.Snapshot(ctx, s.ref)
+	if err != nil {
+		return err
+	}
+	b.apply(s, snap)
+	for {
+		s.mu.RLock()
+		cursor := s.cursor
+		s.mu.RUnlock()
+		if cursor >= snap.LogLength {
+			return nil
+		}
+		events, err := b.stock.Log(ctx, s.ref, cursor, pageSize)
+		if err != nil {
+			return err
+		}
+		if len(events) == 0 {
+			return nil
+		}
+		s.mu.Lock()
+		for _, e := range events {
+			s.take(e)
+		}
+		s.cursor = cursor + int64(len(events))
+		s.mu.Unlock()
+	}
+}
+
+// apply takes a snapshot: it renews, sets, lowers or ignores the mark.
+func (b *Board) apply(s *sku, snap admission.StockSnapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := snap.Compare(s.latest)
+	if c < 0 {
+		b.metrics.Ignored.Inc()
+		return
+	}
+	if snap.Incarnation > s.latest.Incarnation && s.latest.Incarnation > 0 {
+		s.cursor = 0 // the stock was restored: its log starts over
+		s.holders = map[string]entry{}
+	}
+	if c == 0 {
+		snap.LogLength = max(snap.LogLength, s.latest.LogLength)
+	}
+	s.latest = snap.Mark
+	b.metrics.epoch(s.ref, snap)
+	if !snap.SoldOut() {
+		if s.mark.Swap(nil) != nil {
+			b.metrics.Reopened.Inc()
+		}
+		return
+	}
+	s.mark.Store(&mark{at: snap.Mark, expires: b.now() + int64(s.ttl)})
+}
+
+// take follows one log event. The caller holds s.mu.
+func (s *sku) take(e admission.LogEvent) {
+	if e.Kind == admission.LogEpoch || e.UserID == "" {
+		return
+	}
+	if e.FreesUser {
+		s.holders[e.UserID] = entry{holder: admission.Holder{Attempt: e.Attempt}}
+		return
+	}
+	s.holders[e.UserID] = entry{holds: true, holder: admission.Holder{
+		RequestID: e.RequestID, BodyHash: e.BodyHash, ReservationID: e.ReservationID,
+		OrderID: e.OrderID, Outcome: e.Outcome, Attempt: e.Attempt,
+	}}
+}
+
+// Run follows until ctx ends, every period (a third of the shortest mark's life) or
+// when woken.
+func (b *Board) Run(ctx context.Context, period time.Duration) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		b.metrics.step(b.Step(ctx))
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-b.wake:
+			// A sell-out wakes every instance by every refused reserve at once: the reads
+			// that follow are spread over a twentieth of the period.
+			pause := time.NewTimer(period / 20)
+			select {
+			case <-ctx.Done():
+				pause.Stop()
+				return
+			case <-pause.C:
+			}
+		}
+	}
+}
