@@ -37,8 +37,10 @@ settings() {
   setting SLUICE_EDGE_TRUSTED_CIDRS 127.0.0.0/8,::1/128
 }
 
-# test_settings prints what package servers reads, whose names differ from the service's settings on purpose.
+# test_settings prints what package servers reads, whose names differ from the service's settings on purpose, and drops
+# the latter: in a shell that has them, a test of an embedded instance would get a production instance.
 test_settings() {
+  settings | sed -n 's/^export \([A-Z_]*\)=.*/unset \1/p'
   setting SLUICE_TEST_LIMITER_REDIS "redis://127.0.0.1:$LIMITER_PORT"
   setting SLUICE_TEST_STOCK_REDIS "redis://127.0.0.1:$STOCK_PORT"
   setting SLUICE_TEST_CLUSTER_REDIS "$(cluster_url)"
