@@ -34,9 +34,9 @@ const (
 	MaxDrawClosing   = 24 * time.Hour
 	MinPayWithin     = time.Second
 	MaxPayWithin     = 7 * 24 * time.Hour
-	MaxLaneLen       = 32   // bytes of [A-Za-z0-9._-]
-	MaxLaneWeight    = 1e6  //
-	MaxBeaconLen     = 256  // bytes
+	MaxLaneLen       = 32         // bytes of [A-Za-z0-9._-]
+	MaxLaneWeight    = 1e6        //
+	MaxBeaconLen     = 256        // bytes
 	minYear, maxYear = 2000, 2199 // milliseconds stay below 2^53
 )
 

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -13,19 +14,27 @@ type Orders interface {
 	NextTerm(ctx context.Context) (int64, error)
 
 	// PublishActivity stores a version. It must be the stored one + 1 (1 when there is
-	// none) and may not change stock or fairness; else ErrConflict says which.
-	PublishActivity(ctx context.Context, a Activity) error
-	Activities(ctx context.Context) ([]Activity, error) // newest version of each, at most MaxActivities
-	EndActivity(ctx context.Context, activityID string) error
+	// none) and may not change stock or fairness; else ErrConflict names the field. It
+	// returns what it stored: PublishedAt stays that of the first version.
+	PublishActivity(ctx context.Context, a Activity) (Activity, error)
+	// Activities lists the newest version of each, live ones first, then the ended ones
+	// that were published last; at most MaxActivities.
+	Activities(ctx context.Context) ([]Activity, error)
+	EndActivity(ctx context.Context, activityID string) error // for ever; ErrNotFound
 	// DeleteActivity removes every row of one activity: the demonstration begins anew.
 	DeleteActivity(ctx context.Context, activityID string) error
 
 	// Decide is the consumer's transaction: see 60-orders. verdicts[i] belongs to
 	// messages[i]; a message seen before gets the verdict that it got then, with the
-	// order's status of now. Retries 40001 and 40P01 itself, bounded.
-	Decide(ctx context.Context, messages []OrderMessage) (verdicts []Verdict, err error)
-	// Verdicts reads what was decided on reservations of one SKU, live orders last,
-	// in pages by reservation_id.
+	// order's status of now. Retries 40001 and 40P01 itself, bounded. A message that can
+	// never be decided has the zero Verdict and does not stop the others: with a
+	// *PoisonError, which names these, all other verdicts are good and committed. With
+	// any other error there are no verdicts.
+	Decide(ctx context.Context, messages []OrderMessage, now time.Time) (verdicts []Verdict, err error)
+	// Verdicts reads what was decided on reservations of one SKU in pages: after is the
+	// reservation_id of the page before, "" at first. Those without a live order come
+	// first, live orders last. An order cancelled meanwhile may be seen twice or, with
+	// its effect due, not at all.
 	Verdicts(ctx context.Context, ref SKURef, after string, limit int) ([]Verdict, error)
 	// VerdictOf reads what (user, request_id) came to; ErrNotFound.
 	VerdictOf(ctx context.Context, ref SKURef, userID, requestID string) (Verdict, error)
@@ -49,6 +58,23 @@ type Orders interface {
 	Tally(ctx context.Context, ref SKURef) (OrderTally, error)
 	Ping(ctx context.Context) error
 	Close() error
+}
+
+// PoisonError says which messages of a Decide can never be decided, and why. They
+// belong to the dead letters.
+type PoisonError struct {
+	Reasons map[int]string // index in messages -> reason
+}
+
+// Error counts them and gives one reason, that of the first.
+func (e *PoisonError) Error() string {
+	first := -1
+	for i := range e.Reasons {
+		if first < 0 || i < first {
+			first = i
+		}
+	}
+	return fmt.Sprintf("%d undecidable messages, the first: %s", len(e.Reasons), e.Reasons[first])
 }
 
 // ErrAmount: a payment of another amount or currency than the order's.
