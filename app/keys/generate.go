@@ -34,12 +34,12 @@ func NewRSA(id string) (Key, error) {
 	return newKey(id, RS256, private, err)
 }
 
-func newKey(id string, alg Alg, material any, err error) (Key, error) {
+func newKey(id string, alg Alg, value any, err error) (Key, error) {
 	if err != nil {
 		return Key{}, fmt.Errorf("new %s key: %w", alg, err)
 	}
 	if !validID(id) {
 		return Key{}, fmt.Errorf("kid: 1..%d of [A-Za-z0-9._-]", MaxIDBytes)
 	}
-	return Key{id: id, alg: alg, material: material}, nil
+	return Key{id: id, alg: alg, material: func() any { return value }}, nil
 }

@@ -57,9 +57,17 @@ type Key struct {
 	id  string
 	alg Alg
 
-	// material is what alg needs: []byte, *ecdsa.PrivateKey, *ecdsa.PublicKey, ed25519.PrivateKey,
-	// ed25519.PublicKey, *rsa.PrivateKey or *rsa.PublicKey.
-	material any
+	// material returns what alg needs: []byte, *ecdsa.PrivateKey, *ecdsa.PublicKey, ed25519.PrivateKey,
+	// ed25519.PublicKey, *rsa.PrivateKey or *rsa.PublicKey. It is a function because fmt looks through
+	// every struct and pointer that holds a Key, past the methods below, but not into a function.
+	material func() any
+}
+
+func (k Key) value() any {
+	if k.material == nil {
+		return nil
+	}
+	return k.material()
 }
 
 // ID is the key's name (kid), 1..64 of [A-Za-z0-9._-].
@@ -70,25 +78,25 @@ func (k Key) Alg() Alg { return k.alg }
 
 // Secret returns a copy of an oct key's bytes, and false for any other kind of key.
 func (k Key) Secret() ([]byte, bool) {
-	secret, ok := k.material.([]byte)
+	secret, ok := k.value().([]byte)
 	return slices.Clone(secret), ok
 }
 
 // VerifyingKey is what checks a signature: []byte, *ecdsa.PublicKey, ed25519.PublicKey or *rsa.PublicKey.
 func (k Key) VerifyingKey() any {
-	if signer, ok := k.material.(crypto.Signer); ok {
+	if signer, ok := k.value().(crypto.Signer); ok {
 		return signer.Public()
 	}
 	if secret, ok := k.Secret(); ok {
 		return secret
 	}
-	return k.material
+	return k.value()
 }
 
 // SigningKey is what makes a signature: []byte, *ecdsa.PrivateKey, ed25519.PrivateKey or *rsa.PrivateKey.
 // It is nil and false when only the public half is known.
 func (k Key) SigningKey() (any, bool) {
-	switch m := k.material.(type) {
+	switch m := k.value().(type) {
 	case []byte:
 		return slices.Clone(m), true
 	case *ecdsa.PrivateKey, ed25519.PrivateKey, *rsa.PrivateKey:

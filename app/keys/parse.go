@@ -104,31 +104,31 @@ func (m jwk) key() (Key, error) {
 			return Key{}, errors.New(`use: must be "sig" when given`)
 		}
 	}
-	var material any
+	var value any
 	switch Alg(alg) {
 	case HS256:
-		material, err = m.oct(kty, 32)
+		value, err = m.oct(kty, 32)
 	case HS384:
-		material, err = m.oct(kty, 48)
+		value, err = m.oct(kty, 48)
 	case HS512:
-		material, err = m.oct(kty, 64)
+		value, err = m.oct(kty, 64)
 	case ES256:
-		material, err = m.ec(kty, "P-256", elliptic.P256())
+		value, err = m.ec(kty, "P-256", elliptic.P256())
 	case ES384:
-		material, err = m.ec(kty, "P-384", elliptic.P384())
+		value, err = m.ec(kty, "P-384", elliptic.P384())
 	case ES512:
-		material, err = m.ec(kty, "P-521", elliptic.P521())
+		value, err = m.ec(kty, "P-521", elliptic.P521())
 	case EdDSA:
-		material, err = m.okp(kty)
+		value, err = m.okp(kty)
 	case RS256, RS384, RS512, PS256, PS384, PS512:
-		material, err = m.rsa(kty)
+		value, err = m.rsa(kty)
 	default:
 		err = fmt.Errorf("alg: %.20q is not a supported signature algorithm", alg)
 	}
 	if err != nil {
 		return Key{}, err
 	}
-	return Key{id: kid, alg: Alg(alg), material: material}, nil
+	return Key{id: kid, alg: Alg(alg), material: func() any { return value }}, nil
 }
 
 func (m jwk) oct(kty string, minBytes int) (any, error) {

@@ -98,7 +98,7 @@ func (k Key) encode() (map[string]string, error) {
 		put("n", public.N.Bytes())
 		put("e", big.NewInt(int64(public.E)).Bytes())
 	}
-	switch key := k.material.(type) {
+	switch key := k.value().(type) {
 	case []byte:
 		m["kty"] = "oct"
 		put("k", key)

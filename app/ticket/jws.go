@@ -96,8 +96,8 @@ func (s *ringState) find(t tokenType, raw string) (*ringKey, Reason) {
 	case len(raw) > MaxBytes:
 		return nil, TooLong
 	}
-	header, rest, _ := strings.Cut(raw, ".")
-	if len(rest) <= signatureLen || rest[len(rest)-signatureLen-1] != '.' {
+	header, payload := split(raw)
+	if payload == "" {
 		return nil, Format
 	}
 	if k, ok := s.byHeader[t][header]; ok {
@@ -108,6 +108,17 @@ func (s *ringState) find(t tokenType, raw string) (*ringKey, Reason) {
 		return nil, UnknownKey
 	}
 	return nil, Format
+}
+
+// split cuts a token at its dots. The payload is empty when the form is not header.payload.signature with a
+// signature of the one possible length; that it holds no further dot is left to its decoding.
+func split(raw string) (header, payload string) {
+	header, rest, _ := strings.Cut(raw, ".")
+	dot := len(rest) - signatureLen - 1
+	if dot < 0 || rest[dot] != '.' {
+		return header, ""
+	}
+	return header, rest[:dot]
 }
 
 // headerKeyID reads the key id of a header in our spelling; anything else is not ours.
