@@ -89,15 +89,20 @@ end() {
 
 # start_units UNIT... starts those that do not run, then waits for each and prints the line people look for.
 start_units() {
-  local unit began
+  local unit family began
   began=$(now_ms)
   local -A state
   for unit in "$@"; do
     if pid_of "$unit" >/dev/null; then
       state[$unit]='already up'
     else
+      family=$(family_of "$unit")
+      if "${family}_ready" "$unit"; then
+        complain "$unit is not running, yet somebody answers at $(address_of "$unit"): another SLUICE_SERVERS_DIR?"
+        return 1
+      fi
       state[$unit]='ready in'
-      "$(family_of "$unit")_start" "$unit"
+      "${family}_start" "$unit"
     fi
   done
   for unit in "$@"; do await "$unit" "$began" "${state[$unit]}"; done
