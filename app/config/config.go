@@ -1,0 +1,378 @@
+// Package config is the one typed configuration of Sluice: defaults, a YAML file,
+// the environment and flags, the later wins. Load reports every fault at once, each
+// with the setting's name and where its value came from.
+//
+// settings.go is the table of all settings. A setting `listen.public` is the variable
+// SLUICE_LISTEN_PUBLIC and the flag --listen.public.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+)
+
+// Embedded is the value of a store setting that is served in process.
+const Embedded = "embedded"
+
+// Config is every setting, typed and validated.
+type Config struct {
+	ListenPublic   string
+	ListenInternal string
+	ListenAdmin    string
+	Roles          []string
+	DataDir        string
+	InstanceID     string
+	EmbeddedPublic bool
+
+	DemoStock    int64
+	DemoOpensIn  time.Duration
+	DemoDuration time.Duration
+
+	RulesSource string // file, nacos, zookeeper
+	RulesFile   string
+	Nacos       Nacos
+
+	LimiterRedis string // a URL, or Embedded
+	StockRedis   string
+	AuditRedis   string
+	WaitReplicas int
+	Queue        string // rocketmq, or Embedded
+	RocketMQ     RocketMQ
+	Orders       string // postgres://…, or Embedded
+
+	TicketKeys      string // files; "" when embedded: made in DataDir
+	NonceKey        string
+	DrawKey         string
+	SessionKeys     string
+	SessionIssuer   string
+	SessionAudience string
+	AdminTokens     string
+	PaymentKey      string
+	TrustedCIDRs    []netip.Prefix
+
+	LogLevel string
+
+	origins map[string]string // setting -> where its value came from
+	values  map[string]string // setting -> value as text
+}
+
+// Nacos is where the rules come from.
+type Nacos struct {
+	Servers   []string
+	Namespace string
+	Group     string
+	DataID    string
+	Username  string
+	Password  string
+}
+
+// RocketMQ is where order messages go.
+type RocketMQ struct {
+	NameServers []string
+	AccessKey   string
+	SecretKey   string
+	Topic       string
+	Group       string
+}
+
+// Fault is one thing that is wrong, and where.
+type Fault struct {
+	Setting string
+	Origin  string // "default", "file sluice.yaml", "env SLUICE_…", "flag --…"
+	Problem string
+}
+
+func (f Fault) String() string {
+	if f.Origin == "" {
+		return f.Setting + ": " + f.Problem
+	}
+	return fmt.Sprintf("%s: %s (from %s)", f.Setting, f.Problem, f.Origin)
+}
+
+// Faults are all the faults of one load.
+type Faults []Fault
+
+func (f Faults) Error() string {
+	lines := make([]string, len(f))
+	for i := range f {
+		lines[i] = f[i].String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Sources is what a configuration is loaded from.
+type Sources struct {
+	File  string                           // path of a YAML file, "" for none
+	Env   func(name string) (string, bool) // os.LookupEnv
+	Flags map[string]string                // setting -> value, only those that were given
+}
+
+// Load merges the sources over the defaults and validates the whole. A non-nil error is
+// Faults, or a file that could not be read. The configuration is returned even with
+// faults, so that it can be printed.
+func Load(s Sources) (*Config, error) {
+	k := koanf.New(".")
+	c := &Config{origins: map[string]string{}, values: map[string]string{}}
+	var faults Faults
+
+	defaults := map[string]any{}
+	for _, set := range settings {
+		defaults[set.name] = set.def
+		c.origins[set.name] = "default"
+	}
+	if err := k.Load(confmap.Provider(defaults, "."), nil); err != nil {
+		return c, err
+	}
+	if s.File != "" {
+		fromFile := koanf.New(".")
+		if err := fromFile.Load(file.Provider(s.File), yaml.Parser()); err != nil {
+			return c, fmt.Errorf("config file %s: %w", s.File, err)
+		}
+		for _, name := range fromFile.Keys() {
+			if lookup(name) == nil {
+				faults = append(faults, Fault{name, "file " + s.File, "is not a setting" + suggestion(name)})
+				continue
+			}
+			c.set(k, name, text(fromFile.Get(name)), "file "+s.File)
+		}
+	}
+	for _, set := range settings {
+		if v, ok := s.Env(set.env()); ok {
+			c.set(k, set.name, v, "env "+set.env())
+		}
+	}
+	for name, v := range s.Flags {
+		if lookup(name) == nil {
+			faults = append(faults, Fault{name, "flag --" + name, "is not a setting" + suggestion(name)})
+			continue
+		}
+		c.set(k, name, v, "flag --"+name)
+	}
+	for _, set := range settings {
+		v := k.String(set.name)
+		c.values[set.name] = v
+		if err := set.read(c, v); err != nil {
+			faults = append(faults, Fault{set.name, c.origins[set.name], err.Error()})
+		}
+	}
+	faults = append(faults, c.validate()...)
+	if len(faults) > 0 {
+		return c, faults
+	}
+	return c, nil
+}
+
+func (c *Config) set(k *koanf.Koanf, name, value, origin string) {
+	_ = k.Load(confmap.Provider(map[string]any{name: value}, "."), nil) // a flat map of strings cannot fail
+	c.origins[name] = origin
+}
+
+// text is a YAML value as the text that a flag would have.
+func text(v any) string {
+	if list, ok := v.([]any); ok {
+		parts := make([]string, len(list))
+		for i, e := range list {
+			parts[i] = fmt.Sprint(e)
+		}
+		return strings.Join(parts, ",")
+	}
+	return fmt.Sprint(v)
+}
+
+// UnknownVariables lists SLUICE_ variables that are no setting: a typo would otherwise
+// be a default in disguise. known are the variables of other commands.
+func UnknownVariables(environ []string, known ...string) []string {
+	var out []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, "SLUICE_") || slices.Contains(known, name) {
+			continue
+		}
+		if !slices.ContainsFunc(settings, func(s *setting) bool { return s.env() == name }) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// production are the settings that make a production service. All or none: half of them
+// would be a production service that forgets at the next restart.
+func (c *Config) production() (given, missing []string) {
+	for _, p := range []struct {
+		name string
+		on   bool
+	}{
+		{"limiter.redis", c.LimiterRedis != Embedded},
+		{"stock.redis", c.StockRedis != Embedded},
+		{"queue", c.Queue != Embedded},
+		{"orders", c.Orders != Embedded},
+		{"rules.source", c.RulesSource != "file"},
+	} {
+		if p.on {
+			given = append(given, p.name)
+		} else {
+			missing = append(missing, p.name)
+		}
+	}
+	return given, missing
+}
+
+// IsEmbedded reports whether this is an embedded service.
+func (c *Config) IsEmbedded() bool {
+	given, _ := c.production()
+	return len(given) == 0
+}
+
+func (c *Config) validate() Faults {
+	var f Faults
+	given, missing := c.production()
+	if len(given) > 0 && len(missing) > 0 {
+		for _, name := range missing {
+			f = append(f, Fault{name, c.origins[name], "must be given too, since " + strings.Join(given, ", ") + " say production"})
+		}
+	}
+	if len(given) > 0 {
+		for _, key := range []struct{ name, value string }{
+			{"ticket.keys", c.TicketKeys}, {"nonce.key", c.NonceKey}, {"draw.key", c.DrawKey},
+			{"session.keys", c.SessionKeys}, {"admin.tokens", c.AdminTokens}, {"payment.key", c.PaymentKey},
+		} {
+			if key.value == "" {
+				f = append(f, Fault{key.name, "", "is required in production: a key file (`sluice key new` makes one)"})
+			}
+		}
+	}
+	if c.RulesSource == "nacos" && len(c.Nacos.Servers) == 0 {
+		f = append(f, Fault{"nacos.servers", c.origins["nacos.servers"], "is required with rules.source nacos, for example 127.0.0.1:8848"})
+	}
+	if c.Queue == "rocketmq" && len(c.RocketMQ.NameServers) == 0 {
+		f = append(f, Fault{"rocketmq.name_servers", c.origins["rocketmq.name_servers"], "is required with queue rocketmq, for example 127.0.0.1:9876"})
+	}
+	if len(given) == 0 && !c.EmbeddedPublic {
+		if os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+			f = append(f, Fault{"embedded_public", "", "an embedded service keeps its stock in memory and does not start in an orchestrator; give the production settings, or --embedded-public"})
+		}
+		for _, l := range []struct{ name, addr string }{{"listen.public", c.ListenPublic}, {"listen.internal", c.ListenInternal}, {"listen.admin", c.ListenAdmin}} {
+			if !loopback(l.addr) {
+				f = append(f, Fault{l.name, c.origins[l.name], "must be a loopback address in embedded mode, or give --embedded-public"})
+			}
+		}
+	}
+	return f
+}
+
+// Setting is one effective setting, for printing.
+type Setting struct {
+	Name   string `json:"setting"`
+	Value  string `json:"value"`
+	Origin string `json:"from"`
+	Doc    string `json:"meaning"`
+}
+
+// Print lists the effective settings; secrets are masked.
+func (c *Config) Print() []Setting {
+	out := make([]Setting, 0, len(settings))
+	for _, s := range settings {
+		v := c.values[s.name]
+		if s.secret {
+			v = mask(v)
+		}
+		out = append(out, Setting{s.name, v, c.origins[s.name], s.doc})
+	}
+	return out
+}
+
+// Describe lists every setting with its default, for help texts and flags.
+func Describe() []Setting {
+	out := make([]Setting, 0, len(settings))
+	for _, s := range settings {
+		out = append(out, Setting{s.name, s.def, s.env(), s.doc})
+	}
+	return out
+}
+
+// mask hides a secret, and the password inside a URL.
+func mask(v string) string {
+	if v == "" {
+		return ""
+	}
+	if scheme, rest, ok := strings.Cut(v, "://"); ok {
+		userinfo, host, ok := cutLast(rest, "@")
+		if !ok {
+			return v
+		}
+		if user, _, ok := strings.Cut(userinfo, ":"); ok {
+			return scheme + "://" + user + ":***@" + host
+		}
+		return scheme + "://***@" + host
+	}
+	if v == Embedded {
+		return v
+	}
+	return "***"
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+func loopback(addr string) bool {
+	host, _, ok := cutLast(addr, ":")
+	if !ok {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && ip.IsLoopback()
+}
+
+// suggestion names the setting that was probably meant.
+func suggestion(name string) string {
+	best, distance := "", 4
+	for _, s := range settings {
+		if d := editDistance(name, s.name); d < distance {
+			best, distance = s.name, d
+		}
+	}
+	if best == "" {
+		return "; `sluice config print` lists them"
+	}
+	return "; did you mean " + best + "?"
+}
+
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range a {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range b {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+var errEmpty = errors.New("must not be empty")
