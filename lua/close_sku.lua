@@ -1,0 +1,36 @@
+-- close_sku  v1
+-- Closes a SKU before it is restored: nothing is reserved until reopen_sku. A lost stock is made anew
+-- with all its units, closed; the effects of SQL's orders then take theirs.
+-- KEYS[1]  inv:<tag>:stock hash, KEYS[2] sec:soldout:<tag> hash
+-- ARGV[1]  activity_version, ARGV[2] total, ARGV[3] opens_at_ms, ARGV[4] closes_at_ms: of a stock made anew
+-- returns  {0, now_ms} closed | {1, now_ms} made anew, closed; now_ms is the server's, after which nothing is reserved
+-- cost     O(1), at most 6 commands
+-- clock    the server's TIME, for now_ms, and so that a stock made anew begins above every earlier incarnation
+-- on loss  run again
+if #KEYS ~= 2 or #ARGV ~= 4 then return redis.error_reply('BADARGS close_sku: want 2 keys and 4 arguments') end
+for i = 1, 4 do
+  local n = tonumber(ARGV[i])
+  if not n or n < 1 or n >= 9007199254740992 or n ~= math.floor(n) then
+    return redis.error_reply('BADARGS close_sku: argument ' .. i .. ' is no whole number of 1..2^53-1')
+  end
+end
+for i = 1, 2 do
+  local kind = redis.call('TYPE', KEYS[i]).ok
+  if kind ~= 'none' and kind ~= 'hash' then
+    return redis.error_reply('WRONGTYPE close_sku: key ' .. i .. ' is a ' .. kind)
+  end
+end
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local anew = 0
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  anew = 1
+  redis.call('HSET', KEYS[1],
+    'total', ARGV[2], 'remaining', ARGV[2], 'stock_epoch', '0', 'activity_version', ARGV[1],
+    'opens_at_ms', ARGV[3], 'closes_at_ms', ARGV[4], 'incarnation', time[1], 'run_id', 'none', 'state', 'CLOSED')
+else
+  redis.call('HSET', KEYS[1], 'state', 'CLOSED')
+end
+redis.call('HSET', KEYS[2], 'state', 'CLOSED')
+return {anew, now}
