@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-ci check fmt vet lint race bench servers-up servers-down servers-status servers-env \
+.PHONY: help run demo test test-ci check fmt tidy vet lint race bench servers-up servers-down servers-status servers-env \
 	browser clean
 
 SERVERS := adapters/servers/servers.sh
@@ -29,12 +29,14 @@ test-ci: ## all tests, then the servers are stopped
 	@trap '$(SERVERS) down' EXIT
 	$(MAKE) --no-print-directory test
 
-check: fmt vet lint race ## what must hold before a commit; needs no servers
+check: fmt tidy vet lint race ## what must hold before a commit; needs no servers
 
-fmt: ## are the sources formatted and go.mod tidy?
+fmt: ## are the sources formatted?
 	@unformatted=$$(git ls-files --cached --others --exclude-standard -- '*.go' | xargs -r ls -d 2>/dev/null | xargs -r gofmt -l)
 	[[ -z $$unformatted ]] || { printf 'not formatted (gofmt -w):\n%s\n' "$$unformatted" >&2; exit 1; }
-	go mod tidy -diff
+
+tidy: ## does go.mod say exactly what the sources import?
+	@go mod tidy -diff
 
 vet: ## go vet
 	@go vet $(PACKAGES)
