@@ -9,8 +9,9 @@ import (
 // of its SKUs.
 type Leases interface {
 	// Ask asks every bucket of asks at once: one round trip. answers[i] belongs to
-	// asks[i]; an ask that failed alone has its Err set. A repeated (instance, seq)
-	// gets the same answer, not a second grant.
+	// asks[i]; an ask that failed alone has its Err set, and err is set when all of them
+	// did. A repeated (instance, seq) gets the same answer, not a second grant; a bucket
+	// without a budget grants nothing.
 	Ask(ctx context.Context, asks []LeaseAsk) (answers []LeaseAnswer, err error)
 	// SetBudget settles the bucket at its old rate and gives it a new rate and burst.
 	// It creates an absent bucket with level 0. A term lower than the stored one is ErrConflict.
@@ -27,7 +28,7 @@ type LeaseAsk struct {
 	Want       int64  // tokens
 	Weight     float64
 	LeaseFor   time.Duration
-	Ramp       time.Duration // in which a new instance's own grants rise from 10 % to 100 %
+	Ramp       float64 // 0.001..1: how far this instance has risen since it started; scales its grant
 }
 
 // LeaseAnswer is what one bucket granted.

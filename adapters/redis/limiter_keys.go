@@ -1,0 +1,57 @@
+package redis
+
+import (
+	"hash/fnv"
+	"strconv"
+
+	"github.com/sluice-io/sluice/app/admission"
+)
+
+// The limiter store's keys. All keys of one script share a hash tag.
+
+func replayKey(userID, nonce string) string {
+	return "rl:replay:" + admission.UserTag(userID) + ":" + nonce
+}
+
+func requestKey(userID, requestID string) string {
+	return "rl:req:" + admission.UserTag(userID) + ":" + requestID
+}
+
+// bucketTag is the tag of a budget: a SKU's, or the whole activity's when SKUID is "".
+func bucketTag(ref admission.SKURef) string {
+	if ref.SKUID == "" {
+		return admission.ActivityTag(ref.ActivityID)
+	}
+	return ref.Tag()
+}
+
+func leaseKey(ref admission.SKURef) string  { return "rl:lease:" + bucketTag(ref) }
+func budgetKey(ref admission.SKURef) string { return "sec:admission:" + bucketTag(ref) }
+
+// roomParts is how many hashes hold an activity's users, so that none of them takes
+// long to read, move or remove.
+const roomParts = 256
+
+func roomUsersKey(activityID string, part uint32) string {
+	return "room:" + admission.ActivityTag(activityID) + ":users:" + strconv.FormatUint(uint64(part), 10)
+}
+
+func roomPart(userID string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(userID)) // never fails
+	return h.Sum32() % roomParts
+}
+
+func roomLogKey(activityID string) string {
+	return "room:" + admission.ActivityTag(activityID) + ":log"
+}
+func roomStateKey(activityID string) string {
+	return "room:" + admission.ActivityTag(activityID) + ":state"
+}
+
+const (
+	instancesKey = "sec:instances"
+	highWaterKey = "sec:rules:high_water"
+)
+
+func leaderKey(role string) string { return "sec:leader:" + role }

@@ -1,0 +1,94 @@
+package redis
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/sluice-io/sluice/adapters/conformance"
+	"github.com/sluice-io/sluice/adapters/embedded"
+	"github.com/sluice-io/sluice/adapters/servers"
+	"github.com/sluice-io/sluice/app/admission"
+)
+
+// onLimiterStores runs a suite on every way to run the limiter store. Database 9 of the
+// single server is these tests' own.
+func onLimiterStores(t *testing.T, suite func(t *testing.T, c goredis.UniversalClient)) {
+	t.Run("embedded", func(t *testing.T) { suite(t, openEmbedded(t)) })
+	t.Run("single", func(t *testing.T) {
+		servers.Need(t, servers.LimiterRedis())
+		suite(t, openStore(t, servers.LimiterRedis()+"/9"))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		servers.Need(t, servers.ClusterRedis())
+		suite(t, openStore(t, servers.ClusterRedis()))
+	})
+}
+
+func openEmbedded(t *testing.T) goredis.UniversalClient {
+	t.Helper()
+	s, err := embedded.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return openStore(t, s.URL())
+}
+
+func openStore(t *testing.T, url string) goredis.UniversalClient {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	c, err := Open(ctx, url, Options{Name: "limiter", Timeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestNonces(t *testing.T) {
+	onLimiterStores(t, func(t *testing.T, c goredis.UniversalClient) {
+		conformance.Nonces(t, func(*testing.T) admission.Nonces { return NewNonces(c) })
+	})
+}
+
+func TestLeases(t *testing.T) {
+	onLimiterStores(t, func(t *testing.T, c goredis.UniversalClient) {
+		conformance.Leases(t, func(*testing.T) conformance.LeaseStore {
+			return conformance.LeaseStore{Leases: NewLeases(c), Pass: time.Sleep}
+		})
+	})
+}
+
+func TestRoom(t *testing.T) {
+	onLimiterStores(t, func(t *testing.T, c goredis.UniversalClient) {
+		conformance.Room(t, func(*testing.T) admission.Room { return NewRoom(c) })
+	})
+}
+
+func TestFleet(t *testing.T) {
+	onLimiterStores(t, func(t *testing.T, c goredis.UniversalClient) {
+		// others may read the mark of a shared server: leave it as it was
+		before, err := NewFleet(c).HighWater(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Set(context.Background(), highWaterKey, before, 0).Err() })
+		conformance.Fleet(t, func(*testing.T) admission.Fleet { return NewFleet(c) })
+	})
+}
+
+func TestLeadership(t *testing.T) {
+	onLimiterStores(t, func(t *testing.T, c goredis.UniversalClient) {
+		conformance.Leadership(t, func(*testing.T) admission.Leadership { return NewLeadership(c) })
+	})
+}
