@@ -38,6 +38,7 @@ const (
 	KindCrossSlot   Kind = "crossslot"   // keys of two slots in one script: a programming fault
 	KindNoScript    Kind = "noscript"    // answered by one EVAL, never returned by Script
 	KindArguments   Kind = "arguments"   // our script refused its arguments
+	KindMissing     Kind = "missing"     // the stock key is gone: restore it, it is not sold out
 )
 
 // The kinds that say: it may have happened.

@@ -40,7 +40,7 @@ type storeMetrics struct {
 var kinds = [...]Kind{
 	KindDial, KindPool, KindClosed, KindExpired, KindLoading, KindReadOnly, KindOOM, KindAuth, KindWrongType, KindBusy,
 	KindTryAgain, KindClusterDown, KindMasterDown, KindNoReplicas, KindMisconf, KindMaxClients, KindRedirect,
-	KindCrossSlot, KindNoScript, KindArguments, KindTimeout, KindCanceled, KindConnection, KindShape, KindReply, KindOther,
+	KindCrossSlot, KindNoScript, KindArguments, KindMissing, KindTimeout, KindCanceled, KindConnection, KindShape, KindReply, KindOther,
 }
 
 func (m *Metrics) store(name string) *storeMetrics {
