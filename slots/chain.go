@@ -1,0 +1,115 @@
+package slots
+
+import (
+	"github.com/alibaba/sentinel-golang/core/base"
+	"github.com/alibaba/sentinel-golang/core/circuitbreaker"
+	"github.com/alibaba/sentinel-golang/core/flow"
+	"github.com/alibaba/sentinel-golang/core/hotspot"
+	"github.com/alibaba/sentinel-golang/core/isolation"
+	"github.com/alibaba/sentinel-golang/core/stat"
+	"github.com/alibaba/sentinel-golang/core/system"
+
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/rules"
+)
+
+// newEnterChain is what a submit meets before its body is read, from path and headers
+// alone: cheapest first, signatures before trust, nothing that waits.
+func (g *Gate) newEnterChain(v *view) *base.SlotChain {
+	c := base.NewSlotChain()
+	c.AddStatPrepareSlot(stat.DefaultResourceNodePrepareSlot)
+	add := func(order uint32, stage admission.Stage, check func(*visit) admission.Decision) {
+		g.add(c, v, order, stage, check)
+	}
+	add(500, admission.StageMode, g.mode)                    //             NORMAL..CLOSED   503
+	c.AddRuleCheckSlot(system.DefaultAdaptiveSlot)           // 1000        cpu, load, rt    503
+	c.AddRuleCheckSlot(flow.DefaultSlot)                     // 2000        instance, route  503
+	add(2100, admission.StageSource, g.source)               //             address, prefix  429
+	add(2200, admission.StageSession, g.session)             //             JWT, remembered  401
+	add(2300, admission.StageTicket, g.ticket)               //             HMAC, binding    403
+	add(2400, admission.StageActivity, g.activity)           //             opening hours    403
+	add(2500, admission.StageSoldOut, g.soldOut)             //             epoch mark       200
+	add(3000, admission.StageUser, g.user)                   //             refunded later   429
+	add(3100, admission.StageDevice, g.device)               //             refunded later   429
+	g.addSlot(c, v, admission.StageSKU, hotspot.DefaultSlot) // 4000 hot-param      503
+	c.AddStatSlot(&statistics{blocks: g.metrics.blocks[admission.CallSubmit]})
+	c.AddStatSlot(flow.DefaultStandaloneStatSlot)
+	c.AddStatSlot(hotspot.DefaultConcurrencyStatSlot)
+	return c
+}
+
+// newReserveChain is what a submit meets once its body has been read: the hard cap, then
+// what is paid for, then the one round trip.
+func (g *Gate) newReserveChain(v *view) *base.SlotChain {
+	c := base.NewSlotChain()
+	c.AddStatPrepareSlot(stat.DefaultResourceNodePrepareSlot)
+	add := func(order uint32, stage admission.Stage, check func(*visit) admission.Decision) {
+		g.add(c, v, order, stage, check)
+	}
+	c.AddRuleCheckSlot(isolation.DefaultSlot)      // 3000         advisory         503
+	c.AddRuleCheckSlot(circuitbreaker.DefaultSlot) // 5000         they are ill     503
+	add(5500, admission.StageSeat, g.seat)         //              given back       503
+	add(6000, admission.StageLease, g.lease)       //              paid             503
+	add(7000, admission.StageNonce, g.nonce)       //              round trip 1     403
+	c.AddStatSlot(&statistics{inbound: true, blocks: g.metrics.blocks[admission.CallReserve]})
+	c.AddStatSlot(flow.DefaultStandaloneStatSlot)
+	c.AddStatSlot(circuitbreaker.DefaultMetricStatSlot)
+	return c
+}
+
+// newCallChain is what every call that is no submit meets: its own flow rule, its
+// source, its user. They share no limit with submit.
+func (g *Gate) newCallChain(v *view, call admission.Call) *base.SlotChain {
+	c := base.NewSlotChain()
+	c.AddStatPrepareSlot(stat.DefaultResourceNodePrepareSlot)
+	c.AddRuleCheckSlot(flow.DefaultSlot)
+	g.add(c, v, 2100, admission.StageSource, g.source)
+	if call != admission.CallSession { // nobody has a name yet
+		g.add(c, v, 3000, admission.StageUser, func(v *visit) admission.Decision { return g.caller(v, call) })
+	}
+	c.AddStatSlot(&statistics{blocks: g.metrics.blocks[call]})
+	c.AddStatSlot(flow.DefaultStandaloneStatSlot)
+	return c
+}
+
+// add appends a stage unless the rules switched it off. Only optional stages can be;
+// the rules refuse to name another.
+func (g *Gate) add(c *base.SlotChain, v *view, order uint32, stage admission.Stage, check func(*visit) admission.Decision) {
+	state := v.stages[stage]
+	if state == rules.Off {
+		return
+	}
+	block := base.BlockTypeUnknown
+	switch stage {
+	case admission.StageSource, admission.StageUser, admission.StageDevice:
+		block = base.BlockTypeHotSpotParamFlow // hot-param rules on the bounded engine
+	}
+	c.AddRuleCheckSlot(&slot{stage: stage, order: order, shadow: state == rules.Shadow, block: block, check: check, gate: g})
+}
+
+// addSlot appends a slot of Sentinel's own under the same switch.
+func (g *Gate) addSlot(c *base.SlotChain, v *view, stage admission.Stage, s base.RuleCheckSlot) {
+	switch v.stages[stage] {
+	case rules.Off:
+	case rules.Shadow:
+		c.AddRuleCheckSlot(&shadowed{RuleCheckSlot: s, stage: stage, gate: g})
+	default:
+		c.AddRuleCheckSlot(s)
+	}
+}
+
+// shadowed evaluates and counts a slot of Sentinel's own without enforcing it.
+type shadowed struct {
+	base.RuleCheckSlot
+	stage admission.Stage
+	gate  *Gate
+}
+
+// Check lets everything pass.
+func (s *shadowed) Check(ctx *base.EntryContext) *base.TokenResult {
+	if r := s.RuleCheckSlot.Check(ctx); r != nil && r.IsBlocked() {
+		s.gate.metrics.shadow(s.stage)
+		ctx.RuleCheckResult.ResetToPass()
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package slots
+
+import (
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/limit"
+)
+
+// charge is what a request took from a limiter and may get back.
+type charge struct {
+	table  *limit.Keyed   // nil: prefixes
+	prefix *limit.Stripes // nil: table
+	key    limit.Key
+	rate   limit.Rate
+}
+
+// maxCharges: source, its prefix, user, device.
+const maxCharges = 4
+
+// refundable remembers a charge. What user, device and source were charged goes back
+// when a later stage says "we are full": it was not they who were too fast.
+func (v *visit) refundable(c charge) {
+	if v.charged == 0 {
+		v.req.OnEnd(v.refund)
+	}
+	v.charges[v.charged] = c
+	v.charged++
+}
+
+func (v *visit) refund(d admission.Decision) {
+	if !d.Outcome.Shed() {
+		return
+	}
+	now := limit.Instant(v.req.Mono)
+	for _, c := range v.charges[:v.charged] {
+		if c.table != nil {
+			c.table.Refund(now, c.key, 1, c.rate)
+		} else {
+			c.prefix.Refund(now, c.key.ID, 1)
+		}
+	}
+	v.charged = 0
+}

@@ -1,0 +1,147 @@
+package slots
+
+import (
+	"time"
+
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/limit"
+	"github.com/sluice-io/sluice/app/ticket"
+)
+
+// mode refuses while the sale is not open for new submits.
+func (g *Gate) mode(v *visit) admission.Decision {
+	switch max(v.policy.mode, g.config.Mode()) {
+	case admission.ModeNormal, admission.ModeDegraded: // DEGRADED acts on the rate, not here
+		return admission.Decision{}
+	case admission.ModeQueueOnly:
+		return admission.Decision{Outcome: admission.OverloadedQueueOnly, Stage: admission.StageMode, Reason: admission.ReasonModeQueueOnly, RetryAfter: queueOnlyRetry}
+	default: // CLOSED, and whatever else somebody may have written
+		return admission.Decision{Outcome: admission.OverloadedClosed, Stage: admission.StageMode, Reason: admission.ReasonModeClosed}
+	}
+}
+
+// queueOnlyRetry is how long QUEUE_ONLY is held at the least (80-overload).
+const queueOnlyRetry = 3 * time.Second
+
+// source limits one address, and its /24 or /48 at ten times the rate. It comes before
+// anything that costs a signature, and is coarse: many people may stand behind one.
+func (g *Gate) source(v *visit) admission.Decision {
+	req, now := v.req, limit.Instant(v.req.Mono)
+	rate, reason := v.view.source, admission.ReasonSourceRate
+	if req.SourceUnparsable {
+		rate, reason = v.view.unparsable, admission.ReasonSourceUnparsable
+	} else if r, ok := v.view.sourceOverrides[req.SourceKey]; ok {
+		rate = r
+	}
+	key := limit.Key{ID: req.SourceKey, Prefix: req.SourcePrefixKey}
+	if d := g.sources.Allow(now, key, 1, rate); !d.OK {
+		return g.limited(admission.StageSource, reason, d)
+	}
+	v.refundable(charge{table: g.sources, key: key, rate: rate})
+	if d := g.prefixes.Allow(now, req.SourcePrefixKey, 1); !d.OK {
+		return g.limited(admission.StageSource, admission.ReasonSourcePrefixRate, d)
+	}
+	v.refundable(charge{prefix: g.prefixes, key: limit.Key{ID: req.SourcePrefixKey}})
+	return admission.Decision{}
+}
+
+// session finds out who is asking.
+func (g *Gate) session(v *visit) admission.Decision {
+	d := g.Identify(v.req)
+	v.args[argUser], v.args[argDevice] = nil, nil
+	if !d.Refused() && v.view.sentinelArgs {
+		v.args[argUser], v.args[argDevice] = v.req.UserID, v.req.DeviceHash
+	}
+	return d
+}
+
+// ticket verifies the eligibility ticket and its binding to everything that the path,
+// the session and the device said.
+func (g *Gate) ticket(v *visit) admission.Decision {
+	req := v.req
+	t, reason := g.config.Ring.Verify(req.Ticket, req.Now, ticket.Expect{
+		ActivityID: req.Activity.ID, SKUID: req.SKU.ID, UserID: req.UserID,
+		DeviceHash: req.DeviceHash, ActivityVersion: req.Activity.Version, PathID: req.Activity.PathID,
+	})
+	g.metrics.ticket(reason, t.KeyID)
+	if o := reason.Outcome(); o != admission.Pass {
+		d := admission.Decision{Outcome: o, Stage: admission.StageTicket, Reason: admission.ReasonTicketInvalid}
+		switch {
+		case reason == ticket.Missing:
+			d.Reason = admission.ReasonTicketMissing
+		case o == admission.TokenExpired:
+			d.Reason = admission.ReasonTicketExpired
+		}
+		return d
+	}
+	req.Nonce, req.TicketKeyID = t.Nonce.String(), t.KeyID
+	req.TicketIssuedAt, req.TicketExpires = t.NotBefore, t.ExpiresAt
+	return admission.Decision{}
+}
+
+// activity checks the opening hours by this instance's clock; the stock checks them
+// again by its own.
+func (g *Gate) activity(v *visit) admission.Decision {
+	switch a := v.req.Activity; {
+	case v.req.Now.Before(a.OpensAt):
+		return admission.Decision{Outcome: admission.ActivityNotOpen, Stage: admission.StageActivity, Reason: admission.ReasonNotOpen, RetryAfter: a.OpensAt.Sub(v.req.Now)}
+	case a.Ended || !v.req.Now.Before(a.ClosesAt):
+		return admission.Decision{Outcome: admission.ActivityEnded, Stage: admission.StageActivity, Reason: admission.ReasonEnded}
+	}
+	return admission.Decision{}
+}
+
+// soldOut answers from the mark; a holder passes it.
+func (g *Gate) soldOut(v *visit) admission.Decision { return g.config.Board.Check(v.req) }
+
+// user limits one user on one SKU. Its key exists only now, after the ticket has been
+// verified: nobody can fill the table with invented users.
+func (g *Gate) user(v *visit) admission.Decision {
+	req, now := v.req, limit.Instant(v.req.Mono)
+	rate := v.policy.userRate(req.UserID)
+	key := limit.Key{ID: g.config.Hasher.Join(req.Activity.ID, req.SKU.ID, req.UserID), Prefix: req.SourcePrefixKey}
+	d := g.users.Allow(now, key, 1, rate)
+	req.Quota = quota(rate, d)
+	if !d.OK {
+		return g.limited(admission.StageUser, admission.ReasonUserRate, d)
+	}
+	v.refundable(charge{table: g.users, key: key, rate: rate})
+	v.userKey, v.userRate = key, rate
+	return admission.Decision{}
+}
+
+// device is a risk signal. A device over its rate takes one more from its user's bucket,
+// and refuses only where the policy says so.
+func (g *Gate) device(v *visit) admission.Decision {
+	req, now := v.req, limit.Instant(v.req.Mono)
+	rate := v.policy.deviceRate(req.DeviceHash)
+	key := limit.Key{ID: g.config.Hasher.Join(req.Activity.ID, req.SKU.ID, req.DeviceHash), Prefix: req.SourcePrefixKey}
+	d := g.devices.Allow(now, key, 1, rate)
+	if d.OK {
+		v.refundable(charge{table: g.devices, key: key, rate: rate})
+		return admission.Decision{}
+	}
+	if v.policy.deviceRefuses {
+		return g.limited(admission.StageDevice, admission.ReasonDeviceRate, d)
+	}
+	g.metrics.deviceTightened.Inc()
+	g.users.Allow(now, v.userKey, 1, v.userRate) // refused means that it is empty already
+	return admission.Decision{}
+}
+
+// limited is a refusal of a limiter of ours.
+func (g *Gate) limited(stage admission.Stage, reason admission.Reason, d limit.Decision) admission.Decision {
+	return admission.Decision{Outcome: admission.RateLimited, Stage: stage, Reason: reason, RetryAfter: min(d.RetryAfter, maxRetryAfter)}
+}
+
+// maxRetryAfter bounds what a caller is told: a closed limiter knows no time.
+const maxRetryAfter = time.Hour
+
+// quota describes a bucket for the RateLimit headers.
+func quota(r limit.Rate, d limit.Decision) admission.Quota {
+	q := admission.Quota{Limit: r.Burst(), Window: r.FillTime(), Remaining: d.Remaining}
+	if r.Burst() > 0 {
+		q.Reset = time.Duration(float64(r.FillTime()) * float64(r.Burst()-d.Remaining) / float64(r.Burst()))
+	}
+	return q
+}

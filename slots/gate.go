@@ -1,0 +1,207 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/alibaba/sentinel-golang/core/base"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/limit"
+	"github.com/sluice-io/sluice/app/soldout"
+	"github.com/sluice-io/sluice/app/ticket"
+)
+
+// Config is what the gate is built from.
+type Config struct {
+	// Mode is the worst mode of operator, cluster and instance; the policy's own is added here.
+	Mode func() admission.Mode
+	// Verify checks a session; ok is false for none that we signed.
+	Verify func(token string, now time.Time) (userID, lane string, ok bool)
+	Ring   *ticket.Ring
+	Board  *soldout.Board
+	// Spend takes one token of the SKU's lease and of the activity's.
+	Spend  func(ctx context.Context, ref admission.SKURef, now limit.Instant) (Token, admission.Decision)
+	Nonces admission.Nonces
+	Hasher limit.Hasher
+	// SourceKey hashes an address or prefix as requests carry it.
+	SourceKey func(netip.Prefix) uint64
+
+	RequestBudget time.Duration // of a submit, body to answer; default 100 ms
+	ClaimBudget   time.Duration // of the claim; default 5 ms
+	MaxEntries    int           // of each keyed limiter; default the limiter's own
+
+	Registerer prometheus.Registerer
+}
+
+// Token is a spent token that may be given back to the lease that it came from.
+type Token interface{ Return() }
+
+func (c Config) withDefaults() Config {
+	if c.RequestBudget == 0 {
+		c.RequestBudget = 100 * time.Millisecond
+	}
+	if c.ClaimBudget == 0 {
+		c.ClaimBudget = 5 * time.Millisecond
+	}
+	if c.Mode == nil {
+		c.Mode = func() admission.Mode { return admission.ModeNormal }
+	}
+	return c
+}
+
+// Gate is the pipeline with its state. Rules change by Apply; limiters, seats and
+// claims live on across changes.
+type Gate struct {
+	config    Config
+	metrics   *metrics
+	resources [admission.Calls]*base.ResourceWrapper
+	view      atomic.Pointer[view]
+	applying  sync.Mutex
+	seats     map[admission.SKURef]*limit.Seats // guarded by applying
+
+	sources  *limit.Keyed
+	prefixes *limit.Stripes
+	users    *limit.Keyed
+	devices  *limit.Keyed
+	callers  *limit.Keyed // users of the calls that are no submit
+	claims   *claimMemory
+}
+
+// prefixStripes is how many /24 and /48 buckets there are; always on.
+const prefixStripes = 1024
+
+// NewGate builds a gate that refuses everything until rules are applied.
+func NewGate(c Config) (*Gate, error) {
+	g := &Gate{config: c.withDefaults(), resources: resources(), claims: newClaimMemory(), seats: map[admission.SKURef]*limit.Seats{}}
+	g.metrics = newMetrics(c.Registerer, g)
+	keyed := limit.KeyedConfig{MaxEntries: c.MaxEntries}
+	var err error
+	for _, table := range []**limit.Keyed{&g.sources, &g.users, &g.devices, &g.callers} {
+		if *table, err = limit.NewKeyed(keyed); err != nil {
+			return nil, err
+		}
+	}
+	if g.prefixes, err = limit.NewStripes(prefixStripes, limit.Rate{}); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Enter decides a submit from path and headers, in memory. The entry is over when it
+// returns: a slow body must not count as a slow request.
+func (g *Gate) Enter(req *admission.Request) admission.Decision {
+	v, ok := g.visit(nil, req)
+	if !ok {
+		return notReady
+	}
+	if entry, passed := enter(v.view.enter, g.resources[admission.CallSubmit], v); passed {
+		entry.Exit()
+	}
+	return v.decision
+}
+
+// Reserve takes a seat, a token and the nonce. The entry is left when the request ends,
+// with the error that Sentinel's breaker counts.
+func (g *Gate) Reserve(ctx context.Context, req *admission.Request) admission.Decision {
+	v, ok := g.visit(ctx, req)
+	if !ok {
+		return notReady
+	}
+	entry, passed := enter(v.view.reserve, g.resources[admission.CallReserve], v)
+	if passed {
+		req.OnEnd(func(d admission.Decision) {
+			if d.Outcome == admission.DependencyUnavailable {
+				entry.SetError(errUnavailable)
+			}
+			entry.Exit()
+		})
+	}
+	return v.decision
+}
+
+var errUnavailable = errors.New("dependency unavailable")
+
+// Call decides on a call that is no submit: its flow rule, its source, its user.
+func (g *Gate) Call(call admission.Call, req *admission.Request) admission.Decision {
+	v, ok := g.visit(nil, req)
+	if !ok {
+		return notReady
+	}
+	if entry, passed := enter(v.view.calls[call], g.resources[call], v); passed {
+		entry.Exit()
+	}
+	return v.decision
+}
+
+// ChargeSource counts a request that the guard refused against its source; the answer
+// stays the guard's, also when nothing is left.
+func (g *Gate) ChargeSource(req *admission.Request) {
+	if v, ok := g.visit(nil, req); ok {
+		g.source(v)
+	}
+}
+
+// Identify finds out who is asking: the gateway's word, or a verified session.
+func (g *Gate) Identify(req *admission.Request) admission.Decision {
+	if req.GatewayUser != "" {
+		if admission.ValidDecimal(req.GatewayUser) {
+			req.UserID = req.GatewayUser
+			return admission.Decision{}
+		}
+	} else if user, lane, ok := g.config.Verify(req.Bearer, req.Now); ok {
+		req.UserID, req.Lane = user, lane
+		return admission.Decision{}
+	}
+	return admission.Decision{Outcome: admission.Unauthenticated, Stage: admission.StageSession, Reason: admission.ReasonSession}
+}
+
+// notReady: no rules are in force. Nothing is admitted without them.
+var notReady = admission.Decision{Outcome: admission.DependencyUnavailable, Stage: admission.StageMode, Reason: admission.ReasonNotReady, RetryAfter: time.Second}
+
+func (g *Gate) visit(ctx context.Context, req *admission.Request) (*visit, bool) {
+	w := g.view.Load()
+	if w == nil {
+		return nil, false
+	}
+	v := &visit{ctx: ctx, req: req, view: w}
+	if req.SKU != nil {
+		ref := req.Ref()
+		v.policy = w.policy(ref)
+		v.args[argSKU], v.args[argActivity] = v.policy.skuArg, v.policy.activityArg
+	}
+	return v, true
+}
+
+// caller limits one user on one kind of call.
+func (g *Gate) caller(v *visit, call admission.Call) admission.Decision {
+	rate := v.view.callRate(call, v.req.UserID)
+	key := limit.Key{ID: g.config.Hasher.Join(call.String(), v.req.UserID), Prefix: v.req.SourcePrefixKey}
+	d := g.callers.Allow(limit.Instant(v.req.Mono), key, 1, rate)
+	v.req.Quota = quota(rate, d)
+	if !d.OK {
+		return g.limited(admission.StageUser, admission.ReasonUserRate, d)
+	}
+	v.refundable(charge{table: g.callers, key: key, rate: rate})
+	return admission.Decision{}
+}
+
+// Run keeps the keyed limiters small until ctx ends.
+func (g *Gate) Run(ctx context.Context, now func() limit.Instant) {
+	done := make(chan struct{})
+	tables := []*limit.Keyed{g.sources, g.users, g.devices, g.callers}
+	for _, t := range tables {
+		go func() {
+			t.Run(ctx, now)
+			done <- struct{}{}
+		}()
+	}
+	for range tables {
+		<-done
+	}
+}

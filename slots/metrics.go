@@ -1,0 +1,151 @@
+package slots
+
+import (
+	"github.com/alibaba/sentinel-golang/core/base"
+	"github.com/alibaba/sentinel-golang/core/stat"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/limit"
+	"github.com/sluice-io/sluice/app/ticket"
+)
+
+// metrics are the pipeline's instruments, resolved once: nothing on the hot path looks
+// a label up.
+type metrics struct {
+	blocks          [admission.Calls]*blockCounters
+	shadows         [admission.Stages]prometheus.Counter
+	tickets         [ticket.Reasons]prometheus.Counter
+	ticketsByKey    *prometheus.CounterVec
+	claims          map[string]prometheus.Counter // read only after construction
+	deviceTightened prometheus.Counter
+	ring            *ticket.Ring
+}
+
+// blockCounters counts Sentinel's blocks of one resource by type.
+type blockCounters struct {
+	byType [blockTypes]prometheus.Counter
+}
+
+const blockTypes = int(base.BlockTypeHotSpotParamFlow) + 1
+
+var blockNames = [blockTypes]string{"stage", "flow", "isolation", "circuitbreaker", "system", "hotspot"}
+
+func (b *blockCounters) count(t base.BlockType) {
+	if int(t) >= blockTypes {
+		t = base.BlockTypeUnknown
+	}
+	b.byType[t].Inc()
+}
+
+func newMetrics(r prometheus.Registerer, g *Gate) *metrics {
+	m := &metrics{ring: g.config.Ring, claims: map[string]prometheus.Counter{}}
+	blocks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sentinel_resource_block_total", Help: "Requests blocked on a resource, by the slot that blocked (stage: a stage of ours that is no rate)."}, []string{"resource", "slot"})
+	shadows := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_shadow_refusals_total", Help: "Requests that a stage in shadow would have refused."}, []string{"stage"})
+	tickets := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_ticket_verify_total", Help: "Tickets checked, by result."}, []string{"result"})
+	m.ticketsByKey = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_ticket_verify_by_key_total", Help: "Tickets of a key in the ring, by result (ok, refused)."}, []string{"key_id", "result"})
+	claims := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_replay_claim_total", Help: "Nonce claims, by result."}, []string{"result"})
+	m.deviceTightened = prometheus.NewCounter(prometheus.CounterOpts{Name: "seckill_device_tightened_total", Help: "Requests whose device was over its rate and took one more from its user's bucket."})
+	r.MustRegister(blocks, shadows, tickets, m.ticketsByKey, claims, m.deviceTightened, &resourceCollector{resources: g.resources}, &limiterCollector{gate: g})
+	for c := range admission.Calls {
+		m.blocks[c] = &blockCounters{}
+		for t, name := range blockNames {
+			m.blocks[c].byType[t] = blocks.WithLabelValues(c.String(), name)
+		}
+	}
+	for s := range admission.Stages {
+		m.shadows[s] = shadows.WithLabelValues(s.String())
+	}
+	for t := range ticket.Reasons {
+		m.tickets[t] = tickets.WithLabelValues(t.String())
+	}
+	for _, result := range []string{"first", "same", "nonce_conflict", "body_conflict", "local_conflict", "error"} {
+		m.claims[result] = claims.WithLabelValues(result)
+	}
+	return m
+}
+
+func (m *metrics) shadow(s admission.Stage) { m.shadows[s].Inc() }
+func (m *metrics) claim(result string)      { m.claims[result].Inc() }
+
+// ticket counts by reason, and failures by key: a key that some instances do not know
+// shows there. The key is in the ring, so the label set is closed.
+func (m *metrics) ticket(r ticket.Reason, keyID string) {
+	m.tickets[min(r, ticket.Reasons-1)].Inc()
+	if r != ticket.OK && keyID != "" {
+		m.ticketsByKey.WithLabelValues(keyID, "refused").Inc()
+	}
+}
+
+// resourceCollector exports the statistics that Sentinel keeps of our resources.
+type resourceCollector struct {
+	resources [admission.Calls]*base.ResourceWrapper
+}
+
+var (
+	passDesc        = prometheus.NewDesc("sentinel_resource_pass_qps", "Passed per second, over Sentinel's last statistic interval.", []string{"resource"}, nil)
+	blockDesc       = prometheus.NewDesc("sentinel_resource_block_qps", "Blocked per second.", []string{"resource"}, nil)
+	completeDesc    = prometheus.NewDesc("sentinel_resource_complete_qps", "Completed per second.", []string{"resource"}, nil)
+	errorDesc       = prometheus.NewDesc("sentinel_resource_error_qps", "Completed with an error per second.", []string{"resource"}, nil)
+	rtDesc          = prometheus.NewDesc("sentinel_resource_rt_avg_ms", "Mean time between entry and exit, ms.", []string{"resource"}, nil)
+	concurrencyDesc = prometheus.NewDesc("sentinel_resource_concurrency", "Entries that have not exited.", []string{"resource"}, nil)
+)
+
+func (*resourceCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{passDesc, blockDesc, completeDesc, errorDesc, rtDesc, concurrencyDesc} {
+		ch <- d
+	}
+}
+
+func (c *resourceCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, r := range c.resources {
+		n := stat.GetResourceNode(r.Name())
+		if n == nil {
+			continue // nobody has called it yet
+		}
+		gauge := func(d *prometheus.Desc, v float64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, r.Name())
+		}
+		gauge(passDesc, n.GetQPS(base.MetricEventPass))
+		gauge(blockDesc, n.GetQPS(base.MetricEventBlock))
+		gauge(completeDesc, n.GetQPS(base.MetricEventComplete))
+		gauge(errorDesc, n.GetQPS(base.MetricEventError))
+		gauge(rtDesc, n.AvgRT())
+		gauge(concurrencyDesc, float64(n.CurrentConcurrency()))
+	}
+}
+
+// limiterCollector exports the keyed limiters and the seats.
+type limiterCollector struct{ gate *Gate }
+
+var (
+	entriesDesc  = prometheus.NewDesc("seckill_local_limiter_entries", "Keys remembered.", []string{"dimension"}, nil)
+	rejectDesc   = prometheus.NewDesc("seckill_local_limiter_reject_total", "Calls refused.", []string{"dimension"}, nil)
+	overflowDesc = prometheus.NewDesc("seckill_local_limiter_overflow_total", "Calls that found the table full and were decided by their prefix.", []string{"dimension"}, nil)
+	inflightDesc = prometheus.NewDesc("seckill_inflight_requests", "Seats taken.", []string{"activity_id", "sku_id"}, nil)
+	seatsDesc    = prometheus.NewDesc("seckill_inflight_limit", "Seats in all.", []string{"activity_id", "sku_id"}, nil)
+)
+
+func (*limiterCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{entriesDesc, rejectDesc, overflowDesc, inflightDesc, seatsDesc} {
+		ch <- d
+	}
+}
+
+func (c *limiterCollector) Collect(ch chan<- prometheus.Metric) {
+	g := c.gate
+	for name, table := range map[string]*limit.Keyed{"source": g.sources, "user": g.users, "device": g.devices, "call": g.callers} {
+		s := table.Stats()
+		ch <- prometheus.MustNewConstMetric(entriesDesc, prometheus.GaugeValue, float64(s.Entries), name)
+		ch <- prometheus.MustNewConstMetric(rejectDesc, prometheus.CounterValue, float64(s.Refused+s.OverflowRefused), name)
+		ch <- prometheus.MustNewConstMetric(overflowDesc, prometheus.CounterValue, float64(s.Overflowed+s.OverflowRefused), name)
+	}
+	w := g.view.Load()
+	if w == nil {
+		return
+	}
+	for ref, p := range w.policies {
+		ch <- prometheus.MustNewConstMetric(inflightDesc, prometheus.GaugeValue, float64(p.seats.InFlight()), ref.ActivityID, ref.SKUID)
+		ch <- prometheus.MustNewConstMetric(seatsDesc, prometheus.GaugeValue, float64(p.seats.Limit()), ref.ActivityID, ref.SKUID)
+	}
+}

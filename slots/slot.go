@@ -1,0 +1,124 @@
+package slots
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/alibaba/sentinel-golang/core/base"
+
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/limit"
+)
+
+// visit is one request on its way through the chains: the one value that Sentinel
+// carries for us. One goroutine owns it; it is never pooled, so nothing that outlives
+// an entry can read another request through it.
+type visit struct {
+	ctx      context.Context // of Reserve; its stages call the stores
+	req      *admission.Request
+	view     *view // the rules in force when the request came, for both chains
+	policy   *policy
+	charges  [maxCharges]charge
+	charged  int
+	userKey  limit.Key // set by the user stage, for the device stage
+	userRate limit.Rate
+	decision admission.Decision
+	args     [argCount]any
+}
+
+// Positions of Sentinel's parameters. All are strings, whatever a rule's author thinks
+// an id is: the pinned version compares the Go type as well as the value.
+const (
+	argSKU = iota
+	argUser
+	argDevice
+	argSource
+	argActivity
+	argVisit // ours, behind those that rules can name
+	argCount
+)
+
+// slot makes a stage a Sentinel rule-check slot.
+type slot struct {
+	stage  admission.Stage
+	order  uint32
+	shadow bool
+	block  base.BlockType
+	check  func(*visit) admission.Decision
+	gate   *Gate
+}
+
+// Order places the slot in its chain.
+func (s *slot) Order() uint32 { return s.order }
+
+// Check runs the stage. A panic refuses: Sentinel itself would let the request pass.
+// The block goes through the context's own result: a shared one is reset by the pool
+// of another request and passes from then on.
+func (s *slot) Check(ctx *base.EntryContext) (result *base.TokenResult) {
+	v := visitOf(ctx)
+	defer func() {
+		if p := recover(); p != nil {
+			result = s.refuse(ctx, v, panicked(s.stage, p))
+		}
+	}()
+	d := s.check(v)
+	if !d.Refused() {
+		return nil
+	}
+	if s.shadow {
+		s.gate.metrics.shadow(s.stage)
+		return nil
+	}
+	return s.refuse(ctx, v, d)
+}
+
+func (s *slot) refuse(ctx *base.EntryContext, v *visit, d admission.Decision) *base.TokenResult {
+	if v != nil {
+		v.decision = d
+	}
+	ctx.RuleCheckResult.ResetToBlockedWithMessage(s.block, s.stage.String())
+	return ctx.RuleCheckResult
+}
+
+func panicked(stage admission.Stage, p any) admission.Decision {
+	return admission.Decision{
+		Outcome: admission.DependencyUnavailable, Stage: stage, Reason: admission.ReasonPanic,
+		Cause: fmt.Errorf("stage %s panicked: %v", stage, p),
+	}
+}
+
+func visitOf(ctx *base.EntryContext) *visit {
+	if len(ctx.Input.Args) != argCount {
+		return nil // the stage's first look at it panics, and that refuses
+	}
+	v, _ := ctx.Input.Args[argVisit].(*visit)
+	return v
+}
+
+// enter sends a visit through a chain. passed is false when something refused; the
+// decision is then in the visit and the entry is over. It stands in for Sentinel's
+// api.Entry, which allocates a resource and options per call and takes a chain that
+// broke off for a pass.
+func enter(chain *base.SlotChain, resource *base.ResourceWrapper, v *visit) (entry *base.SentinelEntry, passed bool) {
+	ctx := chain.GetPooledContext()
+	ctx.Resource = resource
+	v.args[argVisit] = v
+	ctx.Input.Args = v.args[:]
+	entry = base.NewSentinelEntry(ctx, resource, chain)
+	ctx.SetEntry(entry)
+	result := chain.Entry(ctx)
+	switch {
+	case result == nil:
+		// A stock slot panicked. Nobody can say which statistics it had begun, so this
+		// context is neither exited nor pooled again: it is left to the collector.
+		v.decision = panicked(admission.StageSystem, ctx.Err())
+		return nil, false
+	case result.IsBlocked():
+		if !v.decision.Refused() {
+			v.decision = sentinelDecision(result.BlockError())
+		}
+		entry.Exit()
+		return nil, false
+	}
+	return entry, true
+}

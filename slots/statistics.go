@@ -1,0 +1,67 @@
+package slots
+
+import (
+	"github.com/alibaba/sentinel-golang/core/base"
+	"github.com/alibaba/sentinel-golang/core/stat"
+	"github.com/alibaba/sentinel-golang/util"
+
+	"github.com/sluice-io/sluice/app/admission"
+)
+
+// statistics feeds a resource's own node, and Sentinel's inbound node only where told
+// to: a submit passes two chains, and both feeding it would count every request twice.
+// It replaces Sentinel's stat slot, which also looks a labelled counter up per request.
+type statistics struct {
+	inbound bool
+	blocks  *blockCounters
+}
+
+// Order places it before the slots that read what it wrote.
+func (*statistics) Order() uint32 { return stat.StatSlotOrder }
+
+func (s *statistics) OnEntryPassed(ctx *base.EntryContext) {
+	s.each(ctx, func(n base.StatNode) {
+		n.IncreaseConcurrency()
+		n.AddCount(base.MetricEventPass, int64(ctx.Input.BatchCount))
+	})
+}
+
+func (s *statistics) OnEntryBlocked(ctx *base.EntryContext, err *base.BlockError) {
+	s.each(ctx, func(n base.StatNode) { n.AddCount(base.MetricEventBlock, int64(ctx.Input.BatchCount)) })
+	s.blocks.count(err.BlockType())
+}
+
+func (s *statistics) OnCompleted(ctx *base.EntryContext) {
+	rt := util.CurrentTimeMillis() - ctx.StartTime()
+	ctx.PutRt(rt)
+	s.each(ctx, func(n base.StatNode) {
+		if ctx.Err() != nil {
+			n.AddCount(base.MetricEventError, int64(ctx.Input.BatchCount))
+		}
+		n.AddCount(base.MetricEventRt, int64(rt))
+		n.AddCount(base.MetricEventComplete, int64(ctx.Input.BatchCount))
+		n.DecreaseConcurrency()
+	})
+}
+
+func (s *statistics) each(ctx *base.EntryContext, f func(base.StatNode)) {
+	if ctx.StatNode != nil {
+		f(ctx.StatNode)
+	}
+	if s.inbound {
+		f(stat.InboundNode())
+	}
+}
+
+// resources are the closed set of names that Sentinel knows. Submit and reserve are
+// inbound, so that system rules look at them; every other is outbound.
+func resources() (r [admission.Calls]*base.ResourceWrapper) {
+	for c := range r {
+		traffic := base.Outbound
+		if c := admission.Call(c); c == admission.CallSubmit || c == admission.CallReserve {
+			traffic = base.Inbound
+		}
+		r[c] = base.NewResourceWrapper(admission.Call(c).String(), base.ResTypeWeb, traffic)
+	}
+	return r
+}

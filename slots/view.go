@@ -1,0 +1,150 @@
+package slots
+
+import (
+	"github.com/alibaba/sentinel-golang/core/base"
+
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/limit"
+	"github.com/sluice-io/sluice/rules"
+)
+
+// view is the rules in force, compiled for the chains: what Apply builds and a request
+// reads through one atomic load. It is immutable.
+type view struct {
+	snapshot *rules.Snapshot
+	stages   [admission.Stages]rules.Switch
+
+	enter   *base.SlotChain
+	reserve *base.SlotChain
+	calls   [admission.Calls]*base.SlotChain // of the calls that are no submit
+
+	source          limit.Rate
+	unparsable      limit.Rate            // one bucket for all whose address cannot be read
+	sourceOverrides map[uint64]limit.Rate // by source key
+	callRates       [admission.Calls]rates
+	policies        map[admission.SKURef]*policy
+	fallback        *policy
+	sentinelArgs    bool // a rule of Sentinel's own engine counts users, devices or sources
+}
+
+// policy is one SKU's policy, ready for the hot path.
+type policy struct {
+	mode          admission.Mode
+	user, device  rates
+	deviceRefuses bool
+	seats         *limit.Seats
+	skuArg        any // boxed once: a parameter of Sentinel's hot-param rules
+	activityArg   any
+}
+
+// rates resolves the rate of one key: most keys have the common one, computed once.
+type rates struct {
+	keyed  rules.Keyed
+	common limit.Rate
+}
+
+func newRates(k rules.Keyed) rates { return rates{keyed: k, common: rate(k.Limit)} }
+
+func (r *rates) of(key string) limit.Rate {
+	if l := r.keyed.For(key); l != r.keyed.Limit {
+		return rate(l)
+	}
+	return r.common
+}
+
+// rate converts a limit that the rules have validated; one that they had not would be closed.
+func rate(l rules.Limit) limit.Rate {
+	r, err := limit.NewRate(l.PerSecond, l.Burst)
+	if err != nil {
+		return limit.Rate{}
+	}
+	return r
+}
+
+func (p *policy) userRate(userID string) limit.Rate       { return p.user.of(userID) }
+func (p *policy) deviceRate(deviceHash string) limit.Rate { return p.device.of(deviceHash) }
+
+func (w *view) policy(ref admission.SKURef) *policy {
+	if p, ok := w.policies[ref]; ok {
+		return p
+	}
+	return w.fallback
+}
+
+func (w *view) callRate(call admission.Call, userID string) limit.Rate {
+	return w.callRates[call].of(userID)
+}
+
+// unparsableFactor: those whose address cannot be read share a twentieth of what one
+// address has. An honest edge never sends such a header.
+const unparsableFactor = 20
+
+// Apply puts a snapshot in force for the SKUs that this instance serves. Requests under
+// way end under the rules they began with; limiters, seats and claims are kept, and a
+// bucket whose rate changes stays as full as it was.
+func (g *Gate) Apply(s *rules.Snapshot, serve []admission.SKURef, now limit.Instant) {
+	g.applying.Lock()
+	defer g.applying.Unlock()
+	w := &view{
+		snapshot: s,
+		source:   rate(s.SourceLimit.Limit),
+		policies: make(map[admission.SKURef]*policy, len(serve)),
+	}
+	for stage := range admission.Stages {
+		w.stages[stage] = s.Stage(stage)
+	}
+	strict := s.SourceLimit.Limit
+	strict.PerSecond /= unparsableFactor
+	strict.Burst = (strict.Burst + unparsableFactor - 1) / unparsableFactor
+	w.unparsable = rate(strict)
+	w.sourceOverrides = make(map[uint64]limit.Rate)
+	for _, o := range s.SourceOverrides() {
+		if !o.Shadow {
+			w.sourceOverrides[g.config.SourceKey(o.Prefix)] = rate(o.Limit)
+		}
+	}
+	g.prefixes.SetRate(now, rate(s.PrefixLimit.Limit))
+	for _, h := range s.Sentinel.Hotspot {
+		w.sentinelArgs = w.sentinelArgs || h.ParamIndex != argSKU && h.ParamIndex != argActivity
+	}
+	w.callRates[admission.CallTicket] = newRates(s.TicketLimit)
+	w.callRates[admission.CallJoin] = newRates(s.JoinLimit)
+	w.callRates[admission.CallStatus] = newRates(s.StatusLimit)
+	w.callRates[admission.CallOrder] = newRates(s.StatusLimit)
+
+	for ref := range s.Policies() {
+		w.policies[ref] = g.newPolicy(s.Policy(ref), ref)
+	}
+	for _, ref := range serve {
+		if w.policies[ref] == nil {
+			w.policies[ref] = g.newPolicy(s.Policy(ref), ref)
+		}
+	}
+	w.fallback = g.newPolicy(s.Policy(admission.SKURef{}), admission.SKURef{})
+	for ref := range g.seats {
+		if w.policies[ref] == nil && ref != (admission.SKURef{}) {
+			delete(g.seats, ref) // those who hold one still release it to the object they took it from
+		}
+	}
+
+	w.enter, w.reserve = g.newEnterChain(w), g.newReserveChain(w)
+	for call := admission.CallTicket; call < admission.Calls; call++ {
+		w.calls[call] = g.newCallChain(w, call)
+	}
+	g.view.Store(w)
+}
+
+func (g *Gate) newPolicy(p *rules.Policy, ref admission.SKURef) *policy {
+	seats := g.seats[ref]
+	if seats == nil {
+		seats, _ = limit.NewSeats(0) // 0 is no error
+		g.seats[ref] = seats
+	}
+	if err := seats.SetLimit(p.MaxInFlight); err != nil {
+		_ = seats.SetLimit(0) // the rules refuse a negative one; closed if they ever did not
+	}
+	return &policy{
+		mode: p.Mode, user: newRates(p.User), device: newRates(p.Device), deviceRefuses: p.DeviceRefuses,
+		seats: seats, skuArg: ref.SKUID, activityArg: ref.ActivityID,
+	}
+}
