@@ -51,13 +51,14 @@ func (p *Publisher) Publish(ctx context.Context, document []byte) (a admission.A
 			a.PathID = before.PathID // the same document again: it named no path then either
 		}
 	}
-	err = p.Orders.PublishActivity(ctx, a)
+	stored, err := p.Orders.PublishActivity(ctx, a)
 	if errors.Is(err, admission.ErrConflict) && known && bytes.Equal(admission.EncodeActivity(before), admission.EncodeActivity(a)) {
-		err = nil // published before: go on with the steps that may be missing
+		stored, err = before, nil // published before: go on with the steps that may be missing
 	}
 	if err != nil {
 		return a, nil, fmt.Errorf("publish activity %s version %d: %w", a.ID, a.Version, err)
 	}
+	a = stored
 	for i := range a.SKUs {
 		_, err := p.Stock.Warm(ctx, admission.StockSpec{
 			Ref: admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID}, Version: a.Version,
