@@ -70,17 +70,14 @@ func Need(t testing.TB, address string) {
 	if testing.Short() {
 		t.Skip("needs a real server: left out by -short")
 	}
-	host := address
-	if strings.Contains(address, "://") {
-		// several hosts do not parse as a URL's authority with a port: the first one stands for all
-		first, _, _ := strings.Cut(address, ",")
-		u, err := url.Parse(first)
+	// of several hosts the first one stands for all
+	host, _, _ := strings.Cut(address, ",")
+	if strings.Contains(host, "://") {
+		u, err := url.Parse(host)
 		if err != nil {
 			t.Fatalf("address of a server: %v", err)
 		}
 		host = u.Host
-	} else {
-		host, _, _ = strings.Cut(address, ",")
 	}
 	conn, err := net.DialTimeout("tcp", host, 2*time.Second)
 	if err != nil {
