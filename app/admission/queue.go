@@ -2,8 +2,26 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
+
+// MaxMessageLen bounds a message's body, in bytes. Ours have about 400.
+const MaxMessageLen = 8 << 10
+
+// CheckBatch reports a batch that no Queue sends: ErrUnavailable, since nothing was sent.
+func CheckBatch(keys []string, bodies [][]byte) error {
+	if len(keys) != len(bodies) {
+		return fmt.Errorf("%w: %d keys for %d bodies", ErrUnavailable, len(keys), len(bodies))
+	}
+	for i, b := range bodies {
+		if keys[i] == "" || len(keys[i]) > MaxIDLen || len(b) == 0 || len(b) > MaxMessageLen {
+			return fmt.Errorf("%w: message %d: key of %d bytes, body of %d: at most %d and %d",
+				ErrUnavailable, i, len(keys[i]), len(b), MaxIDLen, MaxMessageLen)
+		}
+	}
+	return nil
+}
 
 // OrderMessage is one reservation on its way to the consumer. Ids are strings.
 type OrderMessage struct {

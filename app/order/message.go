@@ -14,10 +14,9 @@ import (
 
 // Bounds of a message.
 const (
-	MaxMessageBytes = 8 << 10 // of a body; ours are about 400
-	maxHashBytes    = 128     // "sha256:" and 64 digits, with room
-	maxTraceBytes   = 64      // a traceparent has 55
-	schemaVersion   = 1
+	maxHashBytes  = 128 // "sha256:" and 64 digits, with room
+	maxTraceBytes = 64  // a traceparent has 55
+	schemaVersion = 1
 )
 
 // messageOf is the message of one reservation. Its id follows from the reservation's:
@@ -54,8 +53,8 @@ func Encode(m admission.OrderMessage) ([]byte, error) {
 // ever be decided.
 func Decode(key string, body []byte) (admission.OrderMessage, error) {
 	var m admission.OrderMessage
-	if len(body) > MaxMessageBytes {
-		return m, fmt.Errorf("body of %d bytes: at most %d", len(body), MaxMessageBytes)
+	if len(body) > admission.MaxMessageLen {
+		return m, fmt.Errorf("body of %d bytes: at most %d", len(body), admission.MaxMessageLen)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
