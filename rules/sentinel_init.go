@@ -1,0 +1,128 @@
+package rules
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	sentinel "github.com/alibaba/sentinel-golang/api"
+	"github.com/alibaba/sentinel-golang/core/circuitbreaker"
+	"github.com/alibaba/sentinel-golang/core/config"
+	"github.com/alibaba/sentinel-golang/core/system_metric"
+	"github.com/alibaba/sentinel-golang/util"
+)
+
+// Sentinel is one per process by its own design: its rules, its clock and its logger are
+// package variables. These two are their shadow, and the only mutable globals of ours.
+var (
+	sentinelOnce sync.Once
+	breakers     = &breakerStates{open: map[string]circuitbreaker.State{}, closed: make(chan struct{}, 1)}
+)
+
+// InitSentinel sets Sentinel up for this process: explicit configuration, our logger, no
+// files, no collectors and no goroutines, and a clock that never goes backwards (a step back
+// of the wall clock would open every flow rule wide). CPU and load are fed by [FeedCPU] and
+// [FeedLoad]. Only the first call does anything.
+func InitSentinel(log *slog.Logger) error {
+	var err error
+	sentinelOnce.Do(func() {
+		util.SetClock(newForwardClock())
+		c := config.NewDefaultConfig()
+		c.Sentinel.App.Name = "sluice"
+		c.Sentinel.Log.Logger = sentinelLog{log.With("component", "sentinel")}
+		c.Sentinel.Log.Metric.FlushIntervalSec = 0
+		c.Sentinel.Stat.System = config.SystemStatConfig{}
+		if err = sentinel.InitWithConfig(c); err != nil {
+			err = fmt.Errorf("sentinel: %w", err)
+			return
+		}
+		circuitbreaker.RegisterStateChangeListeners(breakers)
+	})
+	return err
+}
+
+// FeedCPU tells Sentinel's system rules how much of the cgroup's CPU quota is used, 0..1.
+func FeedCPU(fraction float64) { system_metric.SetSystemCpuUsage(fraction) }
+
+// FeedLoad tells Sentinel's system rules the host's one-minute load average.
+func FeedLoad(load1 float64) { system_metric.SetSystemLoad(load1) }
+
+// forwardClock is the wall clock at start plus the monotonic time since.
+type forwardClock struct{ start time.Time }
+
+func newForwardClock() forwardClock { return forwardClock{time.Now()} }
+
+func (c forwardClock) Now() time.Time            { return c.start.Add(time.Since(c.start)) }
+func (c forwardClock) Sleep(d time.Duration)     { time.Sleep(d) }
+func (c forwardClock) CurrentTimeMillis() uint64 { return uint64(c.Now().UnixMilli()) }
+func (c forwardClock) CurrentTimeNano() uint64   { return uint64(c.Now().UnixNano()) }
+
+// sentinelLog is Sentinel's logger on ours. What Sentinel calls info is debugging to us.
+type sentinelLog struct{ log *slog.Logger }
+
+func (l sentinelLog) Debug(string, ...any)       {}
+func (l sentinelLog) DebugEnabled() bool         { return false }
+func (l sentinelLog) Info(msg string, kv ...any) { l.log.Debug(msg, kv...) }
+func (l sentinelLog) InfoEnabled() bool          { return true }
+func (l sentinelLog) Warn(msg string, kv ...any) { l.log.Warn(msg, kv...) }
+func (l sentinelLog) WarnEnabled() bool          { return true }
+func (l sentinelLog) Error(err error, msg string, kv ...any) {
+	l.log.Error(msg, append(kv, "error", err)...)
+}
+func (l sentinelLog) ErrorEnabled() bool { return true }
+
+// breakerStates remembers which breakers are not closed, for Sentinel offers no way to ask.
+type breakerStates struct {
+	mu     sync.Mutex
+	open   map[string]circuitbreaker.State // guarded by mu; only Open and HalfOpen
+	closed chan struct{}                   // holds one token after a breaker closed
+}
+
+// breakerKey names a breaker whatever its numbers are.
+func breakerKey(r circuitbreaker.Rule) string {
+	if r.Id != "" {
+		return r.Resource + "\x00" + r.Id
+	}
+	return fmt.Sprintf("%s\x00\x00%d", r.Resource, r.Strategy)
+}
+
+func (b *breakerStates) set(r circuitbreaker.Rule, s circuitbreaker.State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s != circuitbreaker.Closed {
+		b.open[breakerKey(r)] = s
+		return
+	}
+	delete(b.open, breakerKey(r))
+	select {
+	case b.closed <- struct{}{}:
+	default:
+	}
+}
+
+func (b *breakerStates) isOpen(r circuitbreaker.Rule) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, ok := b.open[breakerKey(r)]
+	return ok
+}
+
+// forget drops a breaker that was removed: nothing will ever tell that it closed.
+func (b *breakerStates) forget(r circuitbreaker.Rule) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.open, breakerKey(r))
+}
+
+func (b *breakerStates) OnTransformToClosed(_ circuitbreaker.State, r circuitbreaker.Rule) {
+	b.set(r, circuitbreaker.Closed)
+}
+
+func (b *breakerStates) OnTransformToOpen(_ circuitbreaker.State, r circuitbreaker.Rule, _ interface{}) {
+	b.set(r, circuitbreaker.Open)
+}
+
+func (b *breakerStates) OnTransformToHalfOpen(_ circuitbreaker.State, r circuitbreaker.Rule) {
+	b.set(r, circuitbreaker.HalfOpen)
+}
