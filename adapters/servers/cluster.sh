@@ -1,23 +1,25 @@
 # shellcheck shell=bash
 # Redis Cluster of three masters on loopback: cluster-0, cluster-1, cluster-2. SLUICE_CLUSTER_REPLICAS=1 adds a replica
-# for each (cluster-3 ...), for tests of a failover.
+# for each (cluster-3 ...), for tests of a failover; unset means the shape of last time, so that `down` finds them all.
 
-cluster_replicas=${SLUICE_CLUSTER_REPLICAS:-0}
-cluster_size=$((3 * (1 + cluster_replicas)))
+cluster_shape=$SLUICE_SERVERS_DIR/run/cluster.size
+cluster_size=$(cat "$cluster_shape" 2>/dev/null || say 3)
+[[ -z ${SLUICE_CLUSTER_REPLICAS:-} ]] || cluster_size=$((3 * (1 + SLUICE_CLUSTER_REPLICAS)))
+cluster_replicas=$((cluster_size / 3 - 1))
 
 cluster_packages() { redis_packages; }
 cluster_install() {
   redis_install
   # another shape than last time: the nodes remember the old one in nodes.conf, so begin anew
   local shape unit
-  shape=$(cat "$SLUICE_SERVERS_DIR/run/cluster.size" 2>/dev/null || say "$cluster_size")
+  shape=$(cat "$cluster_shape" 2>/dev/null || say "$cluster_size")
   if [[ $shape != "$cluster_size" ]]; then
     for ((unit = 0; unit < shape; unit++)); do
       end "cluster-$unit" TERM
       rm -rf "$(dir_of "cluster-$unit")"
     done
   fi
-  say "$cluster_size" >"$SLUICE_SERVERS_DIR/run/cluster.size"
+  say "$cluster_size" >"$cluster_shape"
 }
 
 cluster_units() {
