@@ -49,6 +49,7 @@ type RoomState struct {
 	Joined   int64                `json:"joined"`
 	JoinRoot string               `json:"join_root,omitempty"` // hex; once joining for the draw has closed
 	Drawn    int64                `json:"drawn"`               // people in the draw
+	Reach    int64                `json:"reach"`               // people whom the stock is expected to reach in all
 	Waves    json.RawMessage      `json:"waves,omitempty"`     // the leader's records, from which a new leader goes on
 	EmitAt   time.Time            `json:"emitted_at"`
 }
@@ -79,4 +80,44 @@ type Held interface {
 	Extend(ctx context.Context) error
 	// Release gives it back.
 	Release(ctx context.Context) error
+}
+
+// Joined is what somebody who joined is told.
+type Joined struct {
+	Pass     string
+	State    string // the activity's
+	Lane     string
+	JoinedAt time.Time
+	Standing Standing
+	Poll     time.Duration
+	Need     *Challenge // with ChallengeRequired
+}
+
+// Exchanged is what a pass was exchanged for: an eligibility ticket and what belongs to
+// it, or with QueueWaiting where its holder stands.
+type Exchanged struct {
+	Ticket    string
+	RequestID string
+	PathID    string
+	Nonce     string
+	ExpiresAt time.Time
+	Standing  Standing
+	Poll      time.Duration
+}
+
+// Standing is where somebody stands; zero before the draw.
+type Standing struct {
+	Drawn             bool
+	Rank              uint64
+	Place             int64 // people ahead, estimated
+	WaitLow, WaitHigh time.Duration
+	Unlikely          bool // the stock is not expected to reach this place; no time is told
+}
+
+// Challenge is a proof of work that a join demands.
+type Challenge struct {
+	Kind       string
+	Seed       string
+	Difficulty int // leading zero bits of SHA-256(seed|user|counter)
+	ExpiresAt  time.Time
 }

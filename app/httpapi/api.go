@@ -60,42 +60,11 @@ type Deps struct {
 // Room is the waiting room as the handlers see it.
 type Room struct {
 	// Join gives or finds the user's place. challenge is the solution sent, "" when none.
-	Join func(ctx context.Context, req *admission.Request, challenge string) (JoinAnswer, admission.Decision)
+	Join func(ctx context.Context, req *admission.Request, challenge string) (admission.Joined, admission.Decision)
 	// Exchange turns a released pass into a ticket; QueueWaiting is a decision.
-	Exchange func(ctx context.Context, req *admission.Request, pass string) (TicketAnswer, admission.Decision)
+	Exchange func(ctx context.Context, req *admission.Request, pass string) (admission.Exchanged, admission.Decision)
 	// Queue is the public queue document, the same bytes for everyone, and how long it may be cached.
 	Queue func(activity *admission.Activity) (body []byte, maxAge time.Duration)
-}
-
-// JoinAnswer is a place in the waiting room.
-type JoinAnswer struct {
-	Pass     string
-	State    string
-	Lane     string
-	JoinedAt time.Time
-	Standing Standing
-	Poll     time.Duration
-	Need     *Challenge // with ChallengeRequired
-}
-
-// Standing is where somebody stands; zero before the draw.
-type Standing struct {
-	Drawn             bool
-	Rank              uint64
-	Place             int64 // people ahead, estimated
-	WaitLow, WaitHigh time.Duration
-	Unlikely          bool
-}
-
-// TicketAnswer is an eligibility ticket with what belongs to it.
-type TicketAnswer struct {
-	Ticket    string
-	RequestID string
-	PathID    string
-	Nonce     string
-	ExpiresAt time.Time
-	Standing  Standing // with QueueWaiting
-	Poll      time.Duration
 }
 
 // Results are a user's own results and orders.

@@ -30,16 +30,8 @@ type Answer struct {
 	WaitLow       time.Duration
 	WaitHigh      time.Duration
 	Unlikely      bool
-	Challenge     *Challenge
+	Challenge     *admission.Challenge
 	Quota         admission.Quota // of the user dimension
-}
-
-// Challenge is a proof of work that a join demands.
-type Challenge struct {
-	Kind       string
-	Seed       string
-	Difficulty int
-	ExpiresAt  time.Time
 }
 
 // closedRetryAfter is what a CLOSED sale tells everybody, without jitter: it is so

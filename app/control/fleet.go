@@ -1,0 +1,139 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sort"
+	"time"
+
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/waitroom"
+)
+
+const (
+	// reportEvery is how often an instance writes its line.
+	reportEvery = time.Second
+	// deadAfter is when an instance that wrote nothing counts as dead. Its last counts stay.
+	deadAfter = 5 * time.Second
+	// forgetAfter is when a dead instance's line goes: no activity looks so far back.
+	forgetAfter = 24 * time.Hour
+)
+
+// Line is what an instance tells of itself.
+type Line struct {
+	InstanceID string                             `json:"instance_id"`
+	Version    int64                              `json:"version"` // of the rules in force
+	Hash       string                             `json:"hash"`
+	Source     string                             `json:"source"`
+	AgeMS      int64                              `json:"age_ms"`
+	LastError  json.RawMessage                    `json:"last_error"`
+	Mode       string                             `json:"mode"`
+	Roles      []string                           `json:"roles"`
+	Counts     map[string]waitroom.ActivityCounts `json:"counts,omitempty"`
+	SeenMS     int64                              `json:"seen_ms"`
+}
+
+// Fleet reports this instance and reads the others.
+type Fleet struct {
+	Store admission.Fleet
+	Self  func() Line
+	Now   func() time.Time
+	Log   *slog.Logger
+}
+
+// Run reports until ctx ends.
+func (f *Fleet) Run(ctx context.Context) {
+	every(ctx, reportEvery, f.Log, "report", f.Report)
+}
+
+// Report writes this instance's line once.
+func (f *Fleet) Report(ctx context.Context) error {
+	line := f.Self()
+	line.SeenMS = f.Now().UnixMilli()
+	body, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	return f.Store.Report(ctx, line.InstanceID, body)
+}
+
+// Lines reads every instance's line, dead ones included; one that cannot be read is
+// left out and logged.
+func (f *Fleet) Lines(ctx context.Context) ([]Line, error) {
+	raw, err := f.Store.Instances(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lines := make([]Line, 0, len(raw))
+	for id, body := range raw {
+		var l Line
+		if err := json.Unmarshal(body, &l); err != nil {
+			f.Log.Warn("fleet line is unreadable", "event", "fleet_line", "instance_id", id, "error", err)
+			continue
+		}
+		if f.Now().Sub(time.UnixMilli(l.SeenMS)) > forgetAfter {
+			_ = f.Store.Forget(ctx, id)
+			continue
+		}
+		lines = append(lines, l)
+	}
+	sort.Slice(lines, func(i, j int) bool { return lines[i].InstanceID < lines[j].InstanceID })
+	return lines, nil
+}
+
+// Status is the rules as the live instances hold them.
+type Status struct {
+	Version   int64            `json:"version"` // the greatest
+	Drift     bool             `json:"drift"`   // not every live instance holds the same
+	Instances []InstanceStatus `json:"instances"`
+}
+
+// InstanceStatus is one live instance's rules.
+type InstanceStatus struct {
+	InstanceID string          `json:"instance_id"`
+	Version    int64           `json:"version"`
+	Hash       string          `json:"hash"`
+	Source     string          `json:"source"`
+	AgeMS      int64           `json:"age_ms"`
+	LastError  json.RawMessage `json:"last_error"`
+}
+
+// Status reads the live instances' rules.
+func (f *Fleet) Status(ctx context.Context) (Status, error) {
+	lines, err := f.Lines(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	s := Status{Instances: []InstanceStatus{}}
+	for _, l := range lines {
+		if !f.alive(l) {
+			continue
+		}
+		s.Instances = append(s.Instances, InstanceStatus{l.InstanceID, l.Version, l.Hash, l.Source, l.AgeMS, l.LastError})
+		s.Version = max(s.Version, l.Version)
+	}
+	for _, i := range s.Instances {
+		s.Drift = s.Drift || i.Version != s.Version || i.Hash != s.Instances[0].Hash
+	}
+	return s, nil
+}
+
+func (f *Fleet) alive(l Line) bool {
+	return f.Now().Sub(time.UnixMilli(l.SeenMS)) < deadAfter
+}
+
+// Counts adds every instance's counts up, by activity; the dead ones' last included.
+func Counts(lines []Line) map[string]waitroom.Counts {
+	by := map[string][]waitroom.ActivityCounts{}
+	for _, l := range lines {
+		for id, c := range l.Counts {
+			by[id] = append(by[id], c)
+		}
+	}
+	out := make(map[string]waitroom.Counts, len(by))
+	for id, c := range by {
+		out[id] = waitroom.Sum(c)
+	}
+	return out
+}

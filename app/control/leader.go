@@ -1,0 +1,127 @@
+// Package control is what only one process of the fleet does at a time: waves, budgets,
+// recovery, the mirror of activities; and what every process tells the others of itself.
+//
+// leader.go elects and hands a term to the work; every write that could do harm twice
+// carries the term and is refused when a newer one was seen. A leader that pauses loses
+// its lock within the ttl (3 s); its resends and effects do no harm, since SQL decides.
+// When nobody leads, watermarks and budgets stay where they are and leases run on.
+package control
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-io/sluice/app/admission"
+)
+
+// Role is the control role's name in the lock store.
+const Role = "control"
+
+// leaderTTL is how long the lock lives: a dead leader is replaced within it and one try.
+const leaderTTL = 3 * time.Second
+
+// Leader runs work while this process leads.
+type Leader struct {
+	Locks  admission.Leadership
+	Orders admission.Orders // terms come from here
+	Log    *slog.Logger
+
+	leading atomic.Bool
+}
+
+// Leading reports whether this process leads now.
+func (l *Leader) Leading() bool { return l.leading.Load() }
+
+// Run tries to lead, and while it leads runs work with a fresh term, until ctx ends.
+// work must return soon after its context ends: trust in the lock has ended then.
+func (l *Leader) Run(ctx context.Context, work func(ctx context.Context, term int64)) {
+	for ctx.Err() == nil {
+		if err := l.once(ctx, work); err != nil && ctx.Err() == nil && !errors.Is(err, admission.ErrConflict) {
+			l.Log.Warn("not leading", "event", "leader_error", "error", err)
+		}
+		pause(ctx, leaderTTL/6)
+	}
+}
+
+func (l *Leader) once(ctx context.Context, work func(ctx context.Context, term int64)) error {
+	held, err := l.Locks.Acquire(ctx, Role, leaderTTL)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		release, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = held.Release(release) // else it expires
+	}()
+	term, err := l.Orders.NextTerm(ctx) // after the lock: a greater term than any leader before
+	if err != nil {
+		return err
+	}
+	lead, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	l.leading.Store(true)
+	l.Log.Info("leading", "event", "leader_elected", "term", term)
+	go func() {
+		defer close(done)
+		work(lead, term)
+	}()
+	err = l.hold(lead, held, done)
+	l.leading.Store(false)
+	stop()
+	<-done
+	return err
+}
+
+// hold renews the lock until the work ends or trust does. Trust counts from when a
+// renewal was begun, so a slow answer cannot stretch it.
+func (l *Leader) hold(ctx context.Context, held admission.Held, done <-chan struct{}) error {
+	for {
+		wait := time.Until(held.Until()) / 2
+		select {
+		case <-done:
+			return nil
+		case <-time.After(max(wait, 10*time.Millisecond)):
+		}
+		renew, cancel := context.WithDeadline(ctx, held.Until())
+		err := held.Extend(renew)
+		cancel()
+		if err != nil && (errors.Is(err, admission.ErrConflict) || !time.Now().Before(held.Until())) {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// every runs step each period until ctx ends; an error is logged and the next step tried.
+func every(ctx context.Context, period time.Duration, log *slog.Logger, name string, step func(context.Context) error) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	failing := false
+	for {
+		err := step(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil && !failing:
+			log.Warn("control step failed", "event", "control_step", "step", name, "error", err)
+			failing = true
+		case err == nil && failing:
+			log.Info("control step works again", "event", "control_step", "step", name)
+			failing = false
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
