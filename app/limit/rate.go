@@ -109,12 +109,13 @@ func (r Rate) serves(n int64) bool { return n > 0 && n <= r.burst }
 //
 // No sum here overflows: tat - now <= 2^63 - 1, and cost - window is in [-2^62, 0].
 func (r Rate) spend(tat int64, now Instant, n int64) (int64, Decision) {
+	cost := n * r.interval
 	debt := max(tat-int64(now), 0)
-	over := debt + (n*r.interval - r.window())
+	over := debt + (cost - r.window())
 	if over > 0 {
 		return tat, Decision{RetryAfter: time.Duration(over), Remaining: r.left(debt)}
 	}
-	return int64(now) + debt + n*r.interval, Decision{OK: true, Remaining: -over / r.interval}
+	return int64(now) + debt + cost, Decision{OK: true, Remaining: -over / r.interval}
 }
 
 // refund gives n tokens back and returns the next arrival time. It stops at a full
@@ -128,10 +129,7 @@ func (r Rate) refund(tat int64, now Instant, n int64) int64 {
 
 // left returns how many tokens a bucket with this debt still has.
 func (r Rate) left(debt int64) int64 {
-	if r.Closed() {
-		return 0
-	}
-	return max(r.window()-debt, 0) / r.interval
+	return max(r.window()-debt, 0) / max(r.interval, 1) // a closed rate has no window
 }
 
 // carry translates an arrival time from a window of from nanoseconds to this rate's: a

@@ -122,3 +122,20 @@ func TestL08ZeroAndHugeValues(t *testing.T) {
 		play(t, b, []step{{sec, 1, true, 0, 0}})
 	})
 }
+
+// TestL02RetryAfterIsNeverShort: whoever waits as told is admitted, also when the wait is
+// rounded up to the whole seconds of a header; and a refusal always has a wait to tell.
+func TestL02RetryAfterIsNeverShort(t *testing.T) {
+	for _, perSecond := range []float64{0.01, 0.3, 0.5, 1, 3, 7, 1000, 299_999, 1e9} {
+		b := limit.NewBucket(must(limit.NewRate(perSecond, 5)))
+		b.Allow(0, 5)
+		d := b.Allow(0, 1)
+		if d.OK || d.RetryAfter <= 0 {
+			t.Fatalf("%v/s, drained: %+v", perSecond, d)
+		}
+		seconds := (d.RetryAfter + time.Second - 1) / time.Second
+		if after := b.Allow(limit.Instant(seconds)*sec, 1); seconds < 1 || !after.OK {
+			t.Errorf("%v/s: after the header's %d s: %+v", perSecond, seconds, after)
+		}
+	}
+}
