@@ -1,0 +1,88 @@
+package nacos
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/clients"
+	"github.com/nacos-group/nacos-sdk-go/v2/common/constant"
+	"github.com/nacos-group/nacos-sdk-go/v2/common/logger"
+	"github.com/nacos-group/nacos-sdk-go/v2/vo"
+)
+
+// listen holds one SDK client until ctx ends; changed is called from the SDK's goroutines.
+func listen(ctx context.Context, cfg Config, servers []server, changed func()) error {
+	dir := cfg.CacheDir
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "sluice-nacos-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+	}
+	// Before the client: without one it opens a log file of its own.
+	logger.SetLogger(sdkLog{cfg.Log.With("component", "nacos-sdk")})
+	var list []constant.ServerConfig
+	for _, s := range servers {
+		list = append(list, constant.ServerConfig{Scheme: s.scheme, IpAddr: s.host, Port: s.port, GrpcPort: s.port + grpcOffset, ContextPath: "/nacos"})
+	}
+	client, err := clients.NewConfigClient(vo.NacosClientParam{
+		ServerConfigs: list,
+		ClientConfig: &constant.ClientConfig{
+			NamespaceId:         cfg.Namespace,
+			Username:            cfg.Username,
+			Password:            cfg.Password,
+			TimeoutMs:           uint64(cfg.Timeout.Milliseconds()),
+			CacheDir:            filepath.Join(dir, "cache"),
+			LogDir:              filepath.Join(dir, "log"),
+			NotLoadCacheAtStart: true,
+			DisableUseSnapShot:  true,
+			AppName:             "sluice",
+			TLSCfg: constant.TLSConfig{Appointed: true, Enable: servers[0].scheme == "https",
+				CaFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("nacos client: %w", err)
+	}
+	key := vo.ConfigParam{DataId: cfg.DataID, Group: cfg.Group, OnChange: func(_, _, _, _ string) { changed() }}
+	// The listener goes first: closing a client that still has one lets its background loop
+	// connect once more, to a connection that nobody closes.
+	defer func() {
+		_ = client.CancelListenConfig(key)
+		client.CloseClient()
+	}()
+	err = client.ListenConfig(key)
+	if err != nil {
+		return fmt.Errorf("nacos listener: %w", err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// sdkLog is the SDK's logger on ours. Its lines may hold whole documents: they are cut.
+type sdkLog struct{ log *slog.Logger }
+
+const maxLine = 500 // bytes
+
+func cut(s string) string {
+	if len(s) > maxLine {
+		return s[:maxLine] + "…"
+	}
+	return s
+}
+
+func (l sdkLog) Info(args ...interface{})            { l.log.Debug(cut(fmt.Sprint(args...))) }
+func (l sdkLog) Warn(args ...interface{})            { l.log.Warn(cut(fmt.Sprint(args...))) }
+func (l sdkLog) Error(args ...interface{})           { l.log.Warn(cut(fmt.Sprint(args...))) }
+func (l sdkLog) Debug(args ...interface{})           {}
+func (l sdkLog) Infof(f string, args ...interface{}) { l.log.Debug(cut(fmt.Sprintf(f, args...))) }
+func (l sdkLog) Warnf(f string, args ...interface{}) { l.log.Warn(cut(fmt.Sprintf(f, args...))) }
+func (l sdkLog) Errorf(f string, args ...interface{}) {
+	l.log.Warn(cut(fmt.Sprintf(f, args...))) // never ours to act on: the poll decides
+}
+func (l sdkLog) Debugf(string, ...interface{}) {}
+func (l sdkLog) Close() error                  { return nil }

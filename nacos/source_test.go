@@ -1,0 +1,254 @@
+package nacos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-io/sluice/adapters/conformance"
+	"github.com/sluice-io/sluice/adapters/servers"
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/nacos"
+	"github.com/sluice-io/sluice/rules"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestNacosSource(t *testing.T) {
+	servers.Need(t, servers.Nacos())
+	conformance.Sources(t, func(t *testing.T) conformance.SourceBackend { return backend(t, "") })
+}
+
+// A push is live within a second after the publish returns.
+func TestPushToEffect(t *testing.T) {
+	servers.Need(t, servers.Nacos())
+	took := conformance.PushToEffect(t, backend(t, ""), 60)
+	p99 := took[len(took)*99/100]
+	t.Logf("%d pushes: min %v median %v P99 %v", len(took), took[0], took[len(took)/2], p99)
+	if p99 > time.Second {
+		t.Errorf("P99 is %v, the bar is 1 s", p99)
+	}
+}
+
+// N03: a document that was there before the start needs no callback, and of two sources on
+// one key both see a publish.
+func TestN03WarmBootAndTwoListeners(t *testing.T) {
+	servers.Need(t, servers.Nacos())
+	key := dataID()
+	publish(t, key, []byte("warm"))
+	seen := make(chan string, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range 2 {
+		src := open(t, nacos.Config{DataID: key})
+		wg.Go(func() {
+			if err := src.Run(ctx, func(u rules.Update) { seen <- fmt.Sprint(i, " ", string(u.Raw)) }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	await := func(doc string) {
+		t.Helper()
+		want := map[string]bool{"0 " + doc: true, "1 " + doc: true}
+		for deadline := time.After(5 * time.Second); len(want) > 0; {
+			select {
+			case got := <-seen:
+				delete(want, got)
+			case <-deadline:
+				t.Fatalf("not seen: %v", want)
+			}
+		}
+	}
+	await("warm")
+	publish(t, key, []byte("published"))
+	await("published")
+	cancel()
+	wg.Wait()
+}
+
+// N05: namespace "public" is the namespace without a name, a blocked gRPC port and a wrong
+// user fail in seconds and are named.
+func TestN05NamespacePublic(t *testing.T) {
+	servers.Need(t, servers.Nacos())
+	key := dataID()
+	publish(t, key, []byte(`{"x":1}`))
+	for _, ns := range []string{"", "public"} {
+		src := open(t, nacos.Config{DataID: key, Namespace: ns})
+		got, err := src.Read(t.Context())
+		for range 20 { // a read just after a publish may find nothing yet
+			if err == nil {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+			got, err = src.Read(t.Context())
+		}
+		if err != nil || string(got) != `{"x":1}` {
+			t.Errorf("namespace %q: %s, %v", ns, got, err)
+		}
+	}
+}
+
+func TestN05PortBlockedIsNamed(t *testing.T) {
+	http := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }))
+	defer http.Close()
+	address := strings.TrimPrefix(http.URL, "http://")
+	s, err := nacos.New(nacos.Config{Servers: []string{address}})
+	if err != nil {
+		t.Skip("the free port is too high for a gRPC port above it")
+	}
+	defer s.Close()
+	err = within(t, 5*time.Second, s.Check)
+	if err == nil || !strings.Contains(err.Error(), plus1000(address)) {
+		t.Errorf("got %v, want the gRPC address %s in it", err, plus1000(address))
+	}
+}
+
+func TestServerAwayIsNamed(t *testing.T) {
+	s, err := nacos.New(nacos.Config{Servers: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = within(t, 5*time.Second, s.Check)
+	if !errors.Is(err, admission.ErrUnavailable) || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// authServer is the part of a server with authentication that the source meets.
+type authServer struct {
+	token  string
+	logins int
+}
+
+func (a *authServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == "/nacos/v1/auth/login" && r.FormValue("password") == "right":
+		a.logins++
+		fmt.Fprintf(w, `{"accessToken":%q,"tokenTtl":18000}`, a.token)
+	case r.URL.Path == "/nacos/v1/auth/login":
+		http.Error(w, "unknown user!", http.StatusForbidden)
+	case r.Header.Get("accessToken") != a.token:
+		http.Error(w, "token invalid!", http.StatusForbidden)
+	default:
+		fmt.Fprint(w, `{"schema":1}`)
+	}
+}
+
+func TestN05WrongUserIsNamedAndAForgottenTokenLogsInAgain(t *testing.T) {
+	auth := &authServer{token: "one"}
+	server := httptest.NewServer(auth)
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://")
+	open := func(password string) *nacos.Source {
+		s, err := nacos.New(nacos.Config{Servers: []string{address}, Username: "alice", Password: password})
+		if err != nil {
+			t.Skip("the free port is too high for a gRPC port above it")
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	err := within(t, 5*time.Second, open("wrong").Check)
+	if !errors.Is(err, nacos.ErrDenied) || !strings.Contains(err.Error(), `"alice"`) || strings.Contains(err.Error(), "wrong") {
+		t.Errorf("got %v; want the user named, and no password", err)
+	}
+	s := open("right")
+	if _, err := s.Read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	auth.token = "two" // the secret was rotated
+	if _, err := s.Read(t.Context()); err != nil || auth.logins != 2 {
+		t.Errorf("after the rotation: %v, %d logins", err, auth.logins)
+	}
+}
+
+func TestWrongFilesAndAddressesAreErrors(t *testing.T) {
+	for _, c := range []nacos.Config{
+		{}, {Servers: []string{"nowhere"}}, {Servers: []string{"ftp://a:1"}}, {Servers: []string{"a:0"}}, {Servers: []string{"a:65000"}},
+		{Servers: []string{"https://a:443"}, CAFile: filepath.Join(t.TempDir(), "none.pem")},
+		{Servers: []string{"https://a:443"}, CAFile: "source_test.go"},
+		{Servers: []string{"https://a:443"}, CertFile: "source_test.go", KeyFile: "source_test.go"},
+	} {
+		if _, err := nacos.New(c); err == nil {
+			t.Errorf("%+v is accepted", c)
+		}
+	}
+}
+
+func within(t *testing.T, d time.Duration, f func(context.Context) error) error {
+	t.Helper()
+	start := time.Now()
+	err := f(t.Context())
+	if took := time.Since(start); took > d {
+		t.Errorf("took %v, more than %v", took, d)
+	}
+	return err
+}
+
+func plus1000(address string) string {
+	host, port, _ := net.SplitHostPort(address)
+	var n int
+	fmt.Sscan(port, &n)
+	return net.JoinHostPort(host, fmt.Sprint(n+1000))
+}
+
+func dataID() string { return fmt.Sprintf("sluice.test.%d.%d", os.Getpid(), rand.Uint64()) }
+
+func open(t *testing.T, cfg nacos.Config) *nacos.Source {
+	t.Helper()
+	cfg.Servers = []string{servers.Nacos()}
+	s, err := nacos.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// backend is a source on a key of its own, edited by plain HTTP as an operator's console does.
+func backend(t *testing.T, key string) conformance.SourceBackend {
+	if key == "" {
+		key = dataID()
+	}
+	t.Cleanup(func() { request(t, http.MethodDelete, url.Values{"dataId": {key}, "group": {"DEFAULT_GROUP"}}) })
+	return conformance.SourceBackend{
+		Source: open(t, nacos.Config{DataID: key}),
+		Write:  func(t *testing.T, doc []byte) { publish(t, key, doc) },
+		Remove: func(t *testing.T) {
+			request(t, http.MethodDelete, url.Values{"dataId": {key}, "group": {"DEFAULT_GROUP"}})
+		},
+	}
+}
+
+func publish(t *testing.T, key string, doc []byte) {
+	request(t, http.MethodPost, url.Values{"dataId": {key}, "group": {"DEFAULT_GROUP"}, "content": {string(doc)}})
+}
+
+func request(t *testing.T, method string, params url.Values) {
+	t.Helper()
+	req, err := http.NewRequest(method, "http://"+servers.Nacos()+"/nacos/v1/cs/configs?"+params.Encode(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: HTTP %d", method, resp.StatusCode)
+	}
+}

@@ -1,0 +1,67 @@
+package rules_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sluice-io/sluice/adapters/conformance"
+	"github.com/sluice-io/sluice/rules"
+)
+
+func TestFileSource(t *testing.T) {
+	for name, write := range map[string]func(*testing.T, string, []byte){"Rename": renameOver, "InPlace": writeInto} {
+		t.Run(name, func(t *testing.T) {
+			conformance.Sources(t, func(t *testing.T) conformance.SourceBackend { return fileBackend(t, write) })
+		})
+	}
+}
+
+func TestFileSourcePushToEffect(t *testing.T) {
+	took := conformance.PushToEffect(t, fileBackend(t, renameOver), 20)
+	t.Logf("min %v median %v max %v", took[0], took[len(took)/2], took[len(took)-1])
+	if most := took[len(took)-1]; most > time.Second {
+		t.Errorf("a push took %v", most)
+	}
+}
+
+func TestFileSourceWritesDefaultsWhenAbsent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data", "rules.json")
+	b := newBench(t, nil)
+	src := &rules.FileSource{Path: path, Create: rules.DefaultDocument()}
+	runUntil(t, b, src, func() bool { return b.Snapshot() != nil })
+	if b.Snapshot() == nil || b.Snapshot().Version != 1 {
+		t.Fatal("no rules in force")
+	}
+	kept, err := os.ReadFile(path)
+	if err != nil || string(kept) != string(rules.DefaultDocument()) {
+		t.Fatalf("the file holds %q, %v", kept, err)
+	}
+}
+
+func fileBackend(t *testing.T, write func(*testing.T, string, []byte)) conformance.SourceBackend {
+	path := filepath.Join(t.TempDir(), "rules.json")
+	return conformance.SourceBackend{
+		Source: &rules.FileSource{Path: path, PollEvery: 500 * time.Millisecond},
+		Write:  func(t *testing.T, doc []byte) { write(t, path, doc) },
+		Remove: func(t *testing.T) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}
+
+func writeInto(t *testing.T, path string, doc []byte) {
+	if err := os.WriteFile(path, doc, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func renameOver(t *testing.T, path string, doc []byte) {
+	writeInto(t, path+".new", doc)
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
