@@ -902,7 +902,12 @@ func ordersPoison(t *testing.T, o orders) {
 			t.Fatalf("message %d: %+v, %q", i, v, poison.Reasons[i])
 		}
 	}
-	if tally := o.tally(t, ordersSKU); tally.Sold != 3 || tally.Created != 3 {
+	// a reservation of a user who is not in the batch is met only when it is written
+	verdicts, err = o.Decide(t.Context(), []admission.OrderMessage{messages[10], ordersMessage(ordersSKU, "3", "one", 1)}, ordersNow)
+	if !errors.As(err, &poison) || len(poison.Reasons) != 1 || poison.Reasons[0] == "" || outcomes(verdicts) != "C" {
+		t.Fatalf("%v: %+v", err, verdicts)
+	}
+	if tally := o.tally(t, ordersSKU); tally.Sold != 4 || tally.Created != 4 || tally.Total != 5 {
 		t.Fatalf("%+v", tally)
 	}
 }

@@ -2,8 +2,8 @@
 //
 // It promises what package sqlorders promises, behind a transaction pooler too: no prepared statement has a name, no
 // setting outlives its transaction, the only advisory lock is a transaction's. Connections are bounded here, and on
-// the server also when many callers give up at once: a cancelled statement is cancelled on the server as well, and its
-// connection is used again instead of being replaced while the old one still works.
+// the server also when many callers give up at once: pgx cancels their statements there, and the pool opens no new
+// connection before the old one is gone.
 //
 // When the server is away, calls end with admission.ErrUnavailable within the connect timeout or their own deadline.
 // A COMMIT whose answer was lost is admission.ErrUnknownResult; asking again gives the verdict.
@@ -17,7 +17,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sluice-io/sluice/adapters/sqlorders"
@@ -34,8 +33,7 @@ const (
 	connectTimeout = 2 * time.Second
 	idleFor        = 5 * time.Minute  // until an unused connection is closed
 	lifetime       = 30 * time.Minute // of a connection, so that a new primary is found
-	cancelWithin   = time.Second      // for the server to answer a cancelled statement, else the connection is closed
-	rollbackWithin = time.Second      //
+	rollbackWithin = time.Second      // else the connection is closed
 )
 
 // Every transaction carries its own bounds: a pooler's server connection may have had any other user before. They
@@ -67,9 +65,6 @@ func open(url string, config Config, adjust func(*pgxpool.Config)) (*sqlorders.S
 	// types are asked for once and remembered here; what runs on the server is always the unnamed statement
 	c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	c.ConnConfig.StatementCacheCapacity = 0
-	c.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cancelWithin}
-	}
 	adjust(c)
 	pool, err := pgxpool.NewWithConfig(context.Background(), c) // the context bounds connecting only, which comes later
 	if err != nil {
