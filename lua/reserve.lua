@@ -35,11 +35,14 @@ local function told(record)
     LIVE = 'SECKILL_QUEUED', CREATED = 'ORDER_CREATED', PAID = 'ORDER_PAID',
     RETURNED = 'ORDER_CANCELLED', DUPLICATE = 'DUPLICATE', NO_CAPACITY = 'NO_CAPACITY',
   }
-  local state, _, req, order, body = string.match(record, '^([A-Z_]+)|([^|]*)|([^|]*)|%d+|%d+|([^|]*)|([^|]*)$')
-  return req, body, order, codes[state]
+  local state, owner, req, order, body = string.match(record, '^([A-Z_]+)|([^|]*)|([^|]*)|%d+|%d+|([^|]*)|([^|]*)$')
+  return req, body, order, codes[state], owner
 end
 local function same(record, rid)
-  local req, body, order, code = told(record)
+  local req, body, order, code, owner = told(record)
+  if req ~= request or owner ~= user then
+    return redis.error_reply('BADARGS reserve: this reservation_id is of another request')
+  end
   if body ~= hash then return {'BODY_CONFLICT'} end
   return {'SAME', req, body, rid, order, code}
 end

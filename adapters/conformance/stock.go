@@ -420,6 +420,11 @@ func stockS11a(t *testing.T, s *sale) {
 	if r.Record.ReservationID != s.args("70000002", "request_1").ReservationID {
 		t.Errorf("the second user was shown %+v", r.Record)
 	}
+	a := s.args("70000003", "request_1")
+	a.ReservationID = r.Record.ReservationID // cannot be derived; must not show what is another's
+	if r, err := s.Stock.Reserve(t.Context(), a); !errors.Is(err, admission.ErrUnavailable) {
+		t.Errorf("another's reservation_id: %+v, %v", r, err)
+	}
 	s.remaining(8)
 }
 

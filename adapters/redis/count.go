@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,9 +70,16 @@ func (hook) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
 }
 
+// The driver also opens connections by commands, on the context of the request that found
+// the pool empty: that is neither the request's cost, nor a fault when an old server does
+// not know HELLO. Both hooks let it pass.
+
 // ProcessHook implements goredis.Hook.
 func (h hook) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if opens(cmd) {
+			return next(ctx, cmd)
+		}
 		if c, ok := ctx.Value(countKey{}).(*Count); ok {
 			c.begin(1)
 			defer c.end()
@@ -87,7 +95,10 @@ func (h hook) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 // ProcessPipelineHook implements goredis.Hook.
 func (h hook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []goredis.Cmder) error {
-		if c, ok := ctx.Value(countKey{}).(*Count); ok && !handshake(cmds) {
+		if !slices.ContainsFunc(cmds, func(cmd goredis.Cmder) bool { return !opens(cmd) }) {
+			return next(ctx, cmds)
+		}
+		if c, ok := ctx.Value(countKey{}).(*Count); ok {
 			c.begin(len(cmds))
 			defer c.end()
 		}
@@ -116,15 +127,12 @@ func (h hook) see(ctx context.Context, err error) {
 	}
 }
 
-// handshake reports whether cmds only open a connection: that is not the request's cost,
-// though the driver runs it on the context of the request that found the pool empty.
-func handshake(cmds []goredis.Cmder) bool {
-	for _, cmd := range cmds {
-		switch cmd.Name() {
-		case "hello", "auth", "select", "client", "readonly":
-		default:
-			return false
-		}
+// opens reports whether cmd only opens a connection.
+func opens(cmd goredis.Cmder) bool {
+	switch cmd.Name() {
+	case "hello", "auth", "select", "client", "readonly":
+		return true
+	default:
+		return false
 	}
-	return true
 }
