@@ -16,7 +16,8 @@ type ConsumerConfig struct {
 	Linger  time.Duration // longest wait of a batch's first message; default 20 ms
 	Timeout time.Duration // of deciding and applying one batch; default 10 s
 	// PoisonAfter deliveries a message that SQL refuses for a reason of its own (never
-	// because SQL is away) is a dead letter; default 10.
+	// because SQL is away) is a dead letter, and one that SQL has decided but the stock
+	// does not take is left to recovery; default 10.
 	PoisonAfter int
 	Now         func() time.Time // wall clock; nil: time.Now
 	// Verdict is told every verdict after its commit, repeats included; it must not
@@ -47,8 +48,9 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 }
 
 // Consumer decides order messages in SQL and carries the verdicts into the stock. A
-// message is acknowledged once its verdict is in both, or once it is a dead letter;
-// until then it comes again, and repeats change nothing.
+// message is acknowledged once its verdict is in both, once it is a dead letter, or
+// once it has come PoisonAfter times with its verdict in SQL only; until then it comes
+// again, and repeats change nothing.
 type Consumer struct {
 	decider decider
 	stock   admission.Stock
@@ -105,7 +107,7 @@ func (c *Consumer) Handle(ctx context.Context, deliveries []admission.Delivery) 
 		c.log.Warn("verdicts did not reach the stock; their messages come again",
 			"event", "effect_failed", "count", len(decided), "error", err)
 		for i := range failed {
-			if failed[i] == nil {
+			if failed[i] == nil && deliveries[from[i]].Attempts < c.config.PoisonAfter {
 				errs[from[i]] = fmt.Errorf("apply %s: %w", messages[i].ReservationID, err)
 			}
 		}

@@ -42,6 +42,7 @@ type Difference struct {
 	ReservationID string           `json:"reservation_id,omitempty"` // "" when it is about the SKU
 	Stock         string           `json:"stock"`                    // what the stock says
 	SQL           string           `json:"sql"`                      // what SQL says
+	Units         int64            `json:"units,omitempty"`          // of KindUnits: what is missing; a busy SKU's count may be torn, but not twice by the same
 }
 
 func (d Difference) String() string {
@@ -58,6 +59,7 @@ func Compare(ref admission.SKURef, stock admission.StockTally, sql admission.Ord
 	if !stock.Conserved() {
 		add(KindUnits, "", fmt.Sprintf("total %d, remaining %d, live %d, created %d, paid %d",
 			stock.Total, stock.Remaining, stock.Live, stock.Created, stock.Paid), "-")
+		out[len(out)-1].Units = stock.Total - stock.Remaining - stock.Live - stock.Created - stock.Paid
 	}
 	if stock.Total != sql.Total {
 		add(KindTotal, "", fmt.Sprint(stock.Total), fmt.Sprint(sql.Total))
@@ -91,7 +93,11 @@ func Compare(ref admission.SKURef, stock admission.StockTally, sql admission.Ord
 	return out
 }
 
+// key is what two passes must agree on to have seen the same difference.
 func (d Difference) key() string {
+	if d.Kind == KindUnits {
+		return fmt.Sprintf("%s %d", d.Kind, d.Units)
+	}
 	return string(d.Kind) + " " + d.ReservationID + " " + d.Stock + " " + d.SQL
 }
 

@@ -80,17 +80,19 @@ type RecoveryReport struct {
 func (r *Recovery) Step(ctx context.Context, now time.Time, activities []admission.Activity) (RecoveryReport, error) {
 	var report RecoveryReport
 	var errs []error
+	ended := make(map[string]bool)
 	for _, a := range activities {
+		ended[a.ID] = a.Ended
 		for _, sku := range a.SKUs {
 			if err := r.scan(ctx, now, admission.SKURef{ActivityID: a.ID, SKUID: sku.ID}, a.Version, &report); err != nil {
 				errs = append(errs, err)
 			}
 		}
 	}
-	if err := r.effects(ctx, &report); err != nil {
+	if err := r.effects(ctx, ended, &report); err != nil {
 		errs = append(errs, err)
 	}
-	if err := r.unpaid(ctx, now, &report); err != nil {
+	if err := r.unpaid(ctx, now, ended, &report); err != nil {
 		errs = append(errs, err)
 	}
 	r.metrics.oldestDue.Set(report.OldestDue.Seconds())
@@ -235,72 +237,106 @@ func (r *Recovery) postpone(ctx context.Context, now time.Time, ref admission.SK
 	return r.stock.Postpone(ctx, ref, id, now.Add(r.config.Backoff))
 }
 
-// effects carries over what pay and cancel left behind.
-func (r *Recovery) effects(ctx context.Context, report *RecoveryReport) error {
+// maxEffects bounds how many effects are looked at when those at the head stay due.
+const maxEffects = 1000
+
+// effects carries over what pay and cancel left behind. Effects that cannot be carried
+// stay at the head, so a round without success looks further.
+func (r *Recovery) effects(ctx context.Context, ended map[string]bool, report *RecoveryReport) error {
+	limit := r.config.Batch
 	for range r.config.Rounds {
-		n, err := r.bounded(ctx, func(ctx context.Context) (int, error) {
-			due, err := r.orders.EffectsDue(ctx, r.config.Batch)
+		var due, done int
+		err := r.bounded(ctx, func(ctx context.Context) error {
+			verdicts, err := r.orders.EffectsDue(ctx, limit)
 			if err != nil {
-				return 0, err
+				return err
 			}
-			done, err := r.carry(ctx, due)
-			report.Effects += done
-			report.Failed += len(due) - done
-			r.metrics.recovered[recoverEffect].Add(float64(done))
-			r.metrics.recoveryFailed[recoverEffect].Add(float64(len(due) - done))
-			return len(due), err
+			due = len(verdicts)
+			done, err = r.carry(ctx, verdicts, ended)
+			return err
 		})
-		if err != nil {
-			return fmt.Errorf("recovery of effects: %w", err)
-		}
-		if n < r.config.Batch {
-			break
+		report.Effects += done
+		report.Failed += due - done
+		r.metrics.recovered[recoverEffect].Add(float64(done))
+		r.metrics.recoveryFailed[recoverEffect].Add(float64(due - done))
+		switch {
+		case due < limit:
+			return wrap("recovery of effects", err)
+		case done == 0 && limit < maxEffects:
+			limit = min(4*limit, maxEffects)
+		case done == 0:
+			return wrap("recovery of effects", err)
 		}
 	}
 	return nil
 }
 
-// carry applies verdicts and forgets that they were due. When the batch fails for a
-// reason of one of them, they go one by one, so that it does not hold up the others.
-func (r *Recovery) carry(ctx context.Context, due []admission.Verdict) (done int, err error) {
-	if len(due) == 0 {
-		return 0, nil
-	}
-	if err = r.stock.Apply(ctx, due); err == nil {
-		if err = r.orders.ClearEffects(ctx, due); err != nil {
-			return 0, err
-		}
-		return len(due), nil
-	}
-	r.metrics.applyFailed[byRecovery].Inc()
-	if away(err) || len(due) == 1 {
-		return 0, err
+// carry applies verdicts SKU by SKU and forgets that they were due, so that one SKU
+// without a stock does not hold up the others. It returns how many are done.
+func (r *Recovery) carry(ctx context.Context, due []admission.Verdict, ended map[string]bool) (done int, err error) {
+	groups := make(map[admission.SKURef][]admission.Verdict)
+	for _, v := range due {
+		groups[v.Ref] = append(groups[v.Ref], v)
 	}
 	var errs []error
-	for i := range due {
-		n, err := r.carry(ctx, due[i:i+1])
+	for ref, group := range groups {
+		n, err := r.carrySKU(ctx, ref, group, ended)
 		done += n
 		errs = append(errs, err)
 	}
 	return done, errors.Join(errs...)
 }
 
+func (r *Recovery) carrySKU(ctx context.Context, ref admission.SKURef, group []admission.Verdict, ended map[string]bool) (int, error) {
+	err := r.stock.Apply(ctx, group)
+	if err == nil {
+		return r.clear(ctx, group)
+	}
+	r.metrics.applyFailed[byRecovery].Inc()
+	_, look := r.stock.Snapshot(ctx, ref)
+	switch {
+	case errors.Is(look, admission.ErrNotFound) && ended[ref.ActivityID]:
+		return r.clear(ctx, group) // its keys were removed with the activity: nothing to carry them to
+	case look != nil: // away, or lost: a restore reads all verdicts
+		return 0, errors.Join(err, look)
+	case len(group) == 1:
+		return 0, err
+	}
+	var done int // one bad verdict must not hold up its SKU
+	var errs []error
+	for i := range group {
+		n, err := r.carrySKU(ctx, ref, group[i:i+1], ended)
+		done += n
+		errs = append(errs, err)
+	}
+	return done, errors.Join(errs...)
+}
+
+func (r *Recovery) clear(ctx context.Context, group []admission.Verdict) (int, error) {
+	if err := r.orders.ClearEffects(ctx, group); err != nil {
+		return 0, err
+	}
+	return len(group), nil
+}
+
 // unpaid cancels orders whose time to pay has passed, then carries that over at once.
-func (r *Recovery) unpaid(ctx context.Context, now time.Time, report *RecoveryReport) error {
+func (r *Recovery) unpaid(ctx context.Context, now time.Time, ended map[string]bool, report *RecoveryReport) error {
 	for range r.config.Rounds {
-		n, err := r.bounded(ctx, func(ctx context.Context) (int, error) {
+		n := 0
+		err := r.bounded(ctx, func(ctx context.Context) error {
 			cancelled, err := r.orders.CancelUnpaid(ctx, now, r.config.Batch)
 			if err != nil {
 				r.metrics.recoveryFailed[recoverUnpaid].Inc()
-				return 0, err
+				return err
 			}
-			report.Unpaid += len(cancelled)
-			r.metrics.recovered[recoverUnpaid].Add(float64(len(cancelled)))
-			_, err = r.carry(ctx, cancelled) // what fails has its effect due
-			return len(cancelled), err
+			n = len(cancelled)
+			report.Unpaid += n
+			r.metrics.recovered[recoverUnpaid].Add(float64(n))
+			_, err = r.carry(ctx, cancelled, ended) // what fails has its effect due
+			return err
 		})
 		if err != nil {
-			return fmt.Errorf("recovery of unpaid orders: %w", err)
+			return wrap("recovery of unpaid orders", err)
 		}
 		if n < r.config.Batch {
 			break
@@ -309,7 +345,14 @@ func (r *Recovery) unpaid(ctx context.Context, now time.Time, report *RecoveryRe
 	return nil
 }
 
-func (r *Recovery) bounded(ctx context.Context, f func(context.Context) (int, error)) (int, error) {
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func (r *Recovery) bounded(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
 	return f(ctx)

@@ -46,8 +46,8 @@ func (*slowQueue) Consume(context.Context, int, time.Duration, func(context.Cont
 	panic("not consumed here")
 }
 func (*slowQueue) Consumed(context.Context, time.Time) (bool, error) { return true, nil }
-func (*slowQueue) Ready(context.Context) error                      { return nil }
-func (*slowQueue) Close() error                                     { return nil }
+func (*slowQueue) Ready(context.Context) error                       { return nil }
+func (*slowQueue) Close() error                                      { return nil }
 
 // run starts a Sender over q in the test's bubble and returns how to end it.
 func run(t *testing.T, q *slowQueue, c SenderConfig, acked func(admission.SKURef, string)) (*Sender, func()) {
