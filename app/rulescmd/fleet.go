@@ -1,0 +1,175 @@
+package rulescmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-io/sluice/app/exit"
+	"github.com/sluice-io/sluice/rules"
+)
+
+// fleetStatus is GET /admin/v1/rules/status: every live instance as the fleet registry has it.
+type fleetStatus struct {
+	Version   int64          `json:"version"`
+	Drift     bool           `json:"drift"`
+	Instances []rules.Status `json:"instances"`
+}
+
+var errNoAdmin = errors.New("no admin listener is known; give --admin")
+
+const adminTimeout = 3 * time.Second
+
+func (s Settings) get(ctx context.Context, path string) ([]byte, error) {
+	if s.AdminURL == "" {
+		return nil, errNoAdmin
+	}
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	base := s.AdminURL
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+s.AdminToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("admin listener: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 8*rules.MaxDocument))
+	if err != nil {
+		return nil, fmt.Errorf("admin listener: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("admin listener: GET %s: HTTP %d", path, resp.StatusCode)
+	}
+	return body, nil
+}
+
+func (s Settings) fleet(ctx context.Context) (fleetStatus, error) {
+	var f fleetStatus
+	body, err := s.get(ctx, "/admin/v1/rules/status")
+	if err != nil {
+		return f, err
+	}
+	if err := json.Unmarshal(body, &f); err != nil {
+		return f, fmt.Errorf("admin listener: %w", err)
+	}
+	return f, nil
+}
+
+// inForce is the bundle that a running instance has in force.
+func (s Settings) inForce(ctx context.Context) ([]byte, error) {
+	body, err := s.get(ctx, "/admin/v1/rules/bundle")
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := rules.Decode(body); err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+func (c *commands) status() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "Say which instance runs which rules; exit 1 when they differ",
+		Example: "  sluice rules status\n  sluice rules status --json --admin http://127.0.0.1:8082",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := c.settings()
+			if err != nil {
+				return exit.Code(exit.Usage, err)
+			}
+			f, err := s.fleet(cmd.Context())
+			if err != nil {
+				return exit.Code(exit.Away, err)
+			}
+			if asJSON {
+				err = printJSON(cmd.OutOrStdout(), f)
+			} else {
+				err = f.print(cmd.OutOrStdout())
+			}
+			if err == nil && f.Drift {
+				return exit.Code(exit.No, errors.New("the instances do not run the same rules"))
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the facts as JSON")
+	return cmd
+}
+
+func (f fleetStatus) print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "INSTANCE\tVERSION\tHASH\tSOURCE\tAGE\tERROR")
+	for _, i := range f.Instances {
+		last := "-"
+		if e := i.LastError; e != nil {
+			last = fmt.Sprintf("version %d: %s: %s", e.Version, e.Path, e.Message)
+		}
+		canary := ""
+		if i.Canary {
+			canary = " canary"
+		}
+		fmt.Fprintf(t, "%s\t%d%s\t%.19s\t%s\t%v\t%s\n", i.InstanceID, i.Version, canary, i.Hash, i.Source, time.Duration(i.AgeMS)*time.Millisecond, last)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	word := "no drift"
+	if f.Drift {
+		word = "DRIFT"
+	}
+	_, err := fmt.Fprintf(w, "version %d, %d instances, %s\n", f.Version, len(f.Instances), word)
+	return err
+}
+
+// acknowledged waits until every live instance runs version or says why not. It reports how
+// many run it; an error names the first that refused.
+func (s Settings) acknowledged(ctx context.Context, version int64, within time.Duration) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	look := time.NewTicker(200 * time.Millisecond)
+	defer look.Stop()
+	f, err := s.fleet(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for {
+		running := 0
+		for _, i := range f.Instances {
+			if e := i.LastError; e != nil && e.Version == version {
+				return 0, exit.Code(exit.No, fmt.Errorf("instance %s refuses version %d: %s: %s", i.InstanceID, version, e.Path, e.Message))
+			}
+			if i.Version >= version {
+				running++
+			}
+		}
+		if running == len(f.Instances) {
+			return running, nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return running, exit.Code(exit.No, fmt.Errorf("published, but after %v only %d of %d live instances run version %d; see sluice rules status",
+				within, running, len(f.Instances), version))
+		}
+		if next, err := s.fleet(ctx); err == nil {
+			f = next
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package rulescmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/exit"
+	"github.com/sluice-io/sluice/rules"
+)
+
+// pushFlags are common to everything that publishes.
+type pushFlags struct {
+	wait time.Duration
+	json bool
+}
+
+func (f *pushFlags) add(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&f.wait, "wait", 10*time.Second, "how long to wait for every live instance; 0: do not wait")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print the facts as JSON")
+}
+
+// pushed is what a push says.
+type pushed struct {
+	Version      int64          `json:"version"`
+	Hash         string         `json:"hash"`
+	From         int64          `json:"from_version"`
+	Source       string         `json:"source"`
+	Changes      []rules.Change `json:"changes"`
+	Warnings     rules.Faults   `json:"warnings,omitempty"`
+	Acknowledged int            `json:"acknowledged"` // instances; 0: none is reachable
+	TookMS       int64          `json:"took_ms"`      // from the publish to the last acknowledgement
+}
+
+func (c *commands) push() *cobra.Command {
+	var (
+		flags   pushFlags
+		canary  float64
+		bump    bool
+		confirm bool
+	)
+	cmd := &cobra.Command{
+		Use:   "push FILE",
+		Short: "Check a bundle, publish it if nobody was faster, and wait until it is in force",
+		Long: `Check a bundle, compare it with the current one as every instance will, publish it by compare-and-set on
+the current version, and wait until every live instance runs it. Of two editors the second gets a
+conflict with the difference. With no live instance the push ends after it was read back.`,
+		Example: `  sluice rules push rules.json
+  sluice rules push --bump --confirm rules.json
+  sluice rules push --canary 10 rules.json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			raw, err := readFile(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			isCanary := cmd.Flags().Changed("canary")
+			if isCanary && !(canary > 0 && canary <= 100) {
+				return exit.Code(exit.Usage, errors.New("--canary must be above 0 and at most 100"))
+			}
+			return c.publish(cmd, flags, func(current *rules.Bundle) ([]byte, error) {
+				return composed(raw, current, composition{canary: canary, isCanary: isCanary, bump: bump, confirm: confirm})
+			})
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().Float64Var(&canary, "canary", 0, "percentage of the instances that run FILE; the others keep what they have")
+	cmd.Flags().BoolVar(&bump, "bump", false, "give FILE the version after the current one")
+	cmd.Flags().BoolVar(&confirm, "confirm", false, "confirm a change that looks like a slip of the hand")
+	return cmd
+}
+
+type composition struct {
+	canary                  float64
+	isCanary, bump, confirm bool
+}
+
+// composed makes the document to publish. Without any wish it is the file, byte for byte.
+func composed(raw []byte, current *rules.Bundle, c composition) ([]byte, error) {
+	b, _, err := rules.Decode(raw)
+	if err != nil {
+		return nil, exit.Code(exit.No, err)
+	}
+	if !c.isCanary && !c.bump && !c.confirm {
+		return raw, nil
+	}
+	switch {
+	case c.isCanary && current == nil:
+		return nil, exit.Code(exit.No, errors.New("there is no bundle in force beside which a canary could run"))
+	case c.isCanary:
+		b = b.WithCanary(current, c.canary, fmt.Sprintf("canary of %v %%: %s", c.canary, b.Comment))
+	case c.bump && current != nil:
+		b = b.At(current.Version + 1)
+	}
+	if c.confirm {
+		b = b.Confirmed()
+	}
+	return b.Indent(), nil
+}
+
+// publish reads the current document, makes the next one from it, judges, writes and waits.
+func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(current *rules.Bundle) ([]byte, error)) error {
+	ctx := cmd.Context()
+	s, src, done, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer done()
+	before, err := current(ctx, src)
+	if err != nil {
+		return err
+	}
+	var old *rules.Bundle
+	if before != nil {
+		old, _, _ = rules.Decode(before) // a broken one is in force nowhere
+	}
+	next, err := make(old)
+	if err != nil {
+		return err
+	}
+	b, warnings, err := rules.Preview(before, next)
+	if err != nil {
+		return refusedPush(cmd, old, b, err)
+	}
+	out := pushed{Version: b.Version, Hash: b.Hash(), Source: src.Name(), Warnings: warnings}
+	if old != nil {
+		out.From, out.Changes = old.Version, rules.Diff(old, b)
+	}
+	start := time.Now()
+	if old == nil || old.Hash() != b.Hash() {
+		if err := src.Publish(ctx, before, next); err != nil {
+			return conflicting(ctx, cmd, src, b, err)
+		}
+	}
+	out.Acknowledged, err = s.wait(ctx, cmd, b.Version, flags.wait)
+	out.TookMS = time.Since(start).Milliseconds()
+	if perr := out.print(cmd, flags.json); perr != nil {
+		return perr
+	}
+	return err
+}
+
+// wait asks for acknowledgements where somebody can be asked; nobody is no failure.
+func (s Settings) wait(ctx context.Context, cmd *cobra.Command, version int64, within time.Duration) (int, error) {
+	if within <= 0 || s.AdminURL == "" {
+		return 0, nil
+	}
+	n, err := s.acknowledged(ctx, version, within)
+	var coded interface{ ExitCode() int }
+	if err != nil && !errors.As(err, &coded) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "no acknowledgement: %v\n", err)
+		return 0, nil
+	}
+	return n, err
+}
+
+func (p pushed) print(cmd *cobra.Command, asJSON bool) error {
+	w := cmd.OutOrStdout()
+	if asJSON {
+		return printJSON(w, p)
+	}
+	for _, c := range p.Changes {
+		fmt.Fprintln(w, c)
+	}
+	for _, f := range p.Warnings {
+		fmt.Fprintln(w, "warning", f)
+	}
+	if p.Acknowledged == 0 {
+		_, err := fmt.Fprintf(w, "version %d is published at %s and read back; no live instance was asked\n", p.Version, p.Source)
+		return err
+	}
+	_, err := fmt.Fprintf(w, "version %d is in force on %d instances after %d ms\n", p.Version, p.Acknowledged, p.TookMS)
+	return err
+}
+
+// refusedPush prints why instances would refuse the document.
+func refusedPush(cmd *cobra.Command, old, next *rules.Bundle, err error) error {
+	if old != nil && next != nil {
+		for _, c := range rules.Diff(old, next) {
+			fmt.Fprintln(cmd.ErrOrStderr(), c)
+		}
+	}
+	return exit.Code(exit.No, err)
+}
+
+// conflicting shows the second editor what the first one did.
+func conflicting(ctx context.Context, cmd *cobra.Command, src governed, mine *rules.Bundle, err error) error {
+	if !errors.Is(err, admission.ErrConflict) {
+		return coded(err)
+	}
+	raw, rerr := current(ctx, src)
+	if rerr == nil && raw != nil {
+		if theirs, _, derr := rules.Decode(raw); derr == nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "version %d was published meanwhile (%q); yours would change it so:\n", theirs.Version, theirs.Comment)
+			for _, c := range rules.Diff(theirs, mine) {
+				fmt.Fprintln(cmd.ErrOrStderr(), " ", c)
+			}
+		}
+	}
+	return exit.Code(exit.No, err)
+}
+
+func (c *commands) rollback() *cobra.Command {
+	var flags pushFlags
+	cmd := &cobra.Command{
+		Use:   "rollback VERSION",
+		Short: "Publish a former bundle again, as the next version",
+		Long: `Publish a former bundle again, as the version after the current one and with its policies' numbers
+raised: time does not run backwards. A rollback confirms itself.`,
+		Example: "  sluice rules rollback 41",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			version, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil || version < 1 {
+				return exit.Code(exit.Usage, fmt.Errorf("%q is not a version", args[0]))
+			}
+			return c.publish(cmd, flags, func(current *rules.Bundle) ([]byte, error) {
+				if current == nil {
+					return nil, exit.Code(exit.No, errors.New("there is no valid bundle to roll back from"))
+				}
+				former, err := c.former(cmd.Context(), version)
+				if err != nil {
+					return nil, err
+				}
+				return former.Next(current, fmt.Sprintf("rollback to version %d", version)).Confirmed().Indent(), nil
+			})
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func (c *commands) promote() *cobra.Command {
+	var flags pushFlags
+	cmd := &cobra.Command{
+		Use:     "promote",
+		Short:   "Give the canary's bundle to every instance",
+		Example: "  sluice rules promote",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.publish(cmd, flags, func(current *rules.Bundle) ([]byte, error) {
+				if current == nil || current.Canary == nil {
+					return nil, exit.Code(exit.No, errors.New("there is no canary to promote"))
+				}
+				return current.Canary.Bundle.Next(current, "promoted: "+current.Canary.Bundle.Comment).Confirmed().Indent(), nil
+			})
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}

@@ -1,0 +1,205 @@
+package rulescmd_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluice-io/sluice/app/exit"
+	"github.com/sluice-io/sluice/app/rulescmd"
+	"github.com/sluice-io/sluice/rules"
+)
+
+type shell struct {
+	t   *testing.T
+	dir string
+	set rulescmd.Settings
+}
+
+func newShell(t *testing.T) *shell {
+	dir := t.TempDir()
+	return &shell{t: t, dir: dir, set: rulescmd.Settings{Source: "file", File: filepath.Join(dir, "rules.json")}}
+}
+
+// run returns the exit code, standard output and standard error.
+func (s *shell) run(args ...string) (int, string, string) {
+	s.t.Helper()
+	cmd := rulescmd.New(func() (rulescmd.Settings, error) { return s.set, nil })
+	var out, errs bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(s.t.Context())
+	if err == nil {
+		return 0, out.String(), errs.String()
+	}
+	return exit.Of(err), out.String(), errs.String() + err.Error()
+}
+
+// want runs a command that must end with that code.
+func (s *shell) want(code int, args ...string) string {
+	s.t.Helper()
+	got, out, errs := s.run(args...)
+	if got != code {
+		s.t.Fatalf("rules %s: exit %d, want %d\n%s\n%s", strings.Join(args, " "), got, code, out, errs)
+	}
+	return out + errs
+}
+
+func (s *shell) file(doc string) string {
+	s.t.Helper()
+	path := filepath.Join(s.dir, fmt.Sprintf("%d.json", len(doc)))
+	if err := os.WriteFile(path, []byte(doc), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+func version(n int, rest string) string { return fmt.Sprintf(`{"schema":1,"version":%d%s}`, n, rest) }
+
+func TestCheckTellsEverything(t *testing.T) {
+	s := newShell(t)
+	out := s.want(1, "check", s.file(version(1, `,"limitz":{},"limits":{"user":{"rate_per_s":-1,"burst":3}}`)))
+	for _, want := range []string{"$.limitz", "$.limits.user.rate_per_s"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+	var v struct {
+		OK       bool
+		Hash     string
+		Warnings []rules.Fault
+	}
+	if err := json.Unmarshal([]byte(s.want(0, "check", "--json", s.file(version(1, `,"limits":{"user":{"rate_per_s":1,"burst":5000}}`)))), &v); err != nil {
+		t.Fatal(err)
+	}
+	if !v.OK || len(v.Warnings) != 1 || !strings.HasPrefix(v.Hash, "sha256:") {
+		t.Errorf("%+v", v)
+	}
+	s.want(2, "check", filepath.Join(s.dir, "none.json"))
+	s.want(2, "check")
+	s.want(2, "check", "--nonsense", "x")
+	s.want(2)
+}
+
+func TestShowDefaultIsTheShippedBundle(t *testing.T) {
+	if out := newShell(t).want(0, "show", "--default"); out != string(rules.DefaultDocument()) {
+		t.Error("not the shipped document")
+	}
+}
+
+func TestPushConflictRollback(t *testing.T) {
+	s := newShell(t)
+	s.want(0, "push", s.file(version(1, `,"comment":"first"`)))
+	s.want(0, "push", s.file(version(2, `,"comment":"second editor's rival"`)))
+	out := s.want(1, "push", s.file(version(2, `,"comment":"too late, dear"`)))
+	if !strings.Contains(out, "$.comment") || !strings.Contains(out, "rival") {
+		t.Errorf("the conflict does not show what differs:\n%s", out)
+	}
+	out = s.want(1, "push", s.file(version(3, `,"limits":{"user":{"rate_per_s":500,"burst":3}}`)))
+	if !strings.Contains(out, "confirm") {
+		t.Errorf("implausible, and no word of confirm:\n%s", out)
+	}
+	s.want(0, "push", "--confirm", s.file(version(3, `,"limits":{"user":{"rate_per_s":500,"burst":3}}`)))
+	s.want(0, "push", "--bump", s.file(version(1, `,"comment":"bumped","limits":{"user":{"rate_per_s":499,"burst":3}}`)))
+	if out := s.want(0, "show"); !strings.Contains(out, `"version": 4`) {
+		t.Errorf("after --bump:\n%s", out)
+	}
+	s.want(0, "rollback", "2")
+	b, _, err := rules.Decode([]byte(s.want(0, "show")))
+	if err != nil || b.Version != 5 || b.Limits.User != nil || b.Comment != "rollback to version 2" {
+		t.Errorf("after the rollback: %+v, %v", b, err)
+	}
+	if out := s.want(0, "history"); !strings.Contains(out, "bumped") || !strings.Contains(out, "first") {
+		t.Errorf("history:\n%s", out)
+	}
+	s.want(1, "rollback", "77")
+}
+
+func TestCanaryAndPromote(t *testing.T) {
+	s := newShell(t)
+	s.want(0, "push", s.file(version(1, "")))
+	s.want(1, "promote")
+	s.want(0, "push", "--canary", "10", s.file(version(1, `,"limits":{"join":{"rate_per_s":3,"burst":5}}`)))
+	b, _, err := rules.Decode([]byte(s.want(0, "show")))
+	if err != nil || b.Version != 2 || b.Canary == nil || b.Canary.Percent != 10 || b.Limits.Join != nil {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	s.want(0, "promote")
+	b, _, err = rules.Decode([]byte(s.want(0, "show")))
+	if err != nil || b.Version != 3 || b.Canary != nil || b.Limits.Join == nil {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	s.want(2, "push", "--canary", "0", s.file(version(9, "")))
+}
+
+// fleet is an admin listener whose instances take a push at the second look.
+func fleet(t *testing.T, refuse bool) *httptest.Server {
+	var looks atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/admin/v1/rules/status" || r.Header.Get("Authorization") != "Bearer secret" {
+			http.NotFound(w, r)
+			return
+		}
+		v, last := 1, "null"
+		if looks.Add(1) > 1 {
+			v = 2
+			if refuse {
+				v, last = 1, `{"version":3,"path":"$.x","message":"no"}`
+			}
+		}
+		fmt.Fprintf(w, `{"version":%d,"drift":%v,"instances":[{"instance_id":"a","version":2,"last_error":null},{"instance_id":"b","version":%d,"last_error":%s}]}`, v, v == 1, v, last)
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestPushWaitsForEveryInstance(t *testing.T) {
+	s := newShell(t)
+	s.want(0, "push", s.file(version(1, "")))
+	s.set.AdminURL, s.set.AdminToken = fleet(t, false).URL, "secret"
+	if out := s.want(0, "push", s.file(version(2, ""))); !strings.Contains(out, "in force on 2 instances") {
+		t.Errorf("%s", out)
+	}
+	s.want(0, "status", "--json")
+	s.set.AdminURL = fleet(t, true).URL
+	if out := s.want(1, "push", s.file(version(3, ""))); !strings.Contains(out, "instance b refuses version 3: $.x: no") {
+		t.Errorf("%s", out)
+	}
+	s.want(1, "status")
+	s.set.AdminURL = "127.0.0.1:1"
+	s.want(3, "status")
+	if out := s.want(0, "push", s.file(version(4, ""))); !strings.Contains(out, "no live instance") {
+		t.Errorf("%s", out)
+	}
+	s.set.AdminURL = ""
+	s.want(3, "status")
+}
+
+func TestNacosAwayIsThree(t *testing.T) {
+	s := newShell(t)
+	s.set = rulescmd.Settings{Source: "nacos", Nacos: rulescmd.Nacos{Servers: []string{"127.0.0.1:1"}}}
+	if out := s.want(3, "push", s.file(version(1, ""))); !strings.Contains(out, "127.0.0.1:1") {
+		t.Errorf("%s", out)
+	}
+	s.set.Nacos.Servers = nil
+	s.want(2, "push", s.file(version(1, "")))
+}
+
+func TestDiffInWords(t *testing.T) {
+	s := newShell(t)
+	out := s.want(0, "diff", s.file(version(1, `,"sentinel":{"flow":[{"id":"a","resource":"seckill.submit","threshold":100}]}`)),
+		s.file(version(2, `,"sentinel":{"flow":[{"id":"b","resource":"seckill.join","threshold":5},{"id":"a","resource":"seckill.submit","threshold":250}]}`)))
+	for _, want := range []string{"$.sentinel.flow[a].threshold: 100 becomes 250 (x 2.5)", "$.sentinel.flow[b]: added"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
