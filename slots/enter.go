@@ -100,9 +100,13 @@ func (g *Gate) user(v *visit) admission.Decision {
 	req, now := v.req, limit.Instant(v.req.Mono)
 	rate := v.policy.userRate(req.UserID)
 	key := limit.Key{ID: g.config.Hasher.Join(req.Activity.ID, req.SKU.ID, req.UserID), Prefix: req.SourcePrefixKey}
+	if wait := g.penalties.Serving(now, key.ID); wait > 0 {
+		return punished(admission.StageUser, wait)
+	}
 	d := g.users.Allow(now, key, 1, rate)
 	req.Quota = quota(rate, d)
 	if !d.OK {
+		g.penalties.Refused(now, key.ID, v.view.penalty)
 		return g.limited(admission.StageUser, admission.ReasonUserRate, d)
 	}
 	v.refundable(charge{table: g.users, key: key, rate: rate})
@@ -116,17 +120,26 @@ func (g *Gate) device(v *visit) admission.Decision {
 	req, now := v.req, limit.Instant(v.req.Mono)
 	rate := v.policy.deviceRate(req.DeviceHash)
 	key := limit.Key{ID: g.config.Hasher.Join(req.Activity.ID, req.SKU.ID, req.DeviceHash), Prefix: req.SourcePrefixKey}
+	if wait := g.penalties.Serving(now, key.ID); wait > 0 && v.policy.deviceRefuses {
+		return punished(admission.StageDevice, wait)
+	}
 	d := g.devices.Allow(now, key, 1, rate)
 	if d.OK {
 		v.refundable(charge{table: g.devices, key: key, rate: rate})
 		return admission.Decision{}
 	}
+	g.penalties.Refused(now, key.ID, v.view.penalty)
 	if v.policy.deviceRefuses {
 		return g.limited(admission.StageDevice, admission.ReasonDeviceRate, d)
 	}
 	g.metrics.deviceTightened.Inc()
 	g.users.Allow(now, v.userKey, 1, v.userRate) // refused means that it is empty already
 	return admission.Decision{}
+}
+
+// punished refuses whoever was refused too often of late, for the rest of the penalty.
+func punished(stage admission.Stage, wait time.Duration) admission.Decision {
+	return admission.Decision{Outcome: admission.RateLimited, Stage: stage, Reason: admission.ReasonPenalty, RetryAfter: wait}
 }
 
 // limited is a refusal of a limiter of ours.

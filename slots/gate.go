@@ -25,29 +25,35 @@ type Config struct {
 	Verify func(token string, now time.Time) (userID, lane string, ok bool)
 	Ring   *ticket.Ring
 	Board  *soldout.Board
-	// Spend takes one token of the SKU's lease and of the activity's.
-	Spend  func(ctx context.Context, ref admission.SKURef, now limit.Instant) (Token, admission.Decision)
+	// Spend takes one token of the SKU's lease and of the activity's; giveBack returns it
+	// to the lease it came from.
+	Spend  func(ctx context.Context, ref admission.SKURef) (giveBack func(), d admission.Decision)
 	Nonces admission.Nonces
 	Hasher limit.Hasher
+	Clock  func() limit.Instant // the clock of Request.Mono
 	// SourceKey hashes an address or prefix as requests carry it.
 	SourceKey func(netip.Prefix) uint64
 
-	RequestBudget time.Duration // of a submit, body to answer; default 100 ms
-	ClaimBudget   time.Duration // of the claim; default 5 ms
-	MaxEntries    int           // of each keyed limiter; default the limiter's own
+	Budgets    func() Budgets // in force; nil: DefaultBudgets
+	MaxEntries int            // of each keyed limiter; default the limiter's own
 
 	Registerer prometheus.Registerer
 }
 
-// Token is a spent token that may be given back to the lease that it came from.
-type Token interface{ Return() }
+// Budgets bound a submit's time. They are policy and may change while requests run.
+type Budgets struct {
+	Request time.Duration // from the body to the answer
+	Claim   time.Duration // of the nonce claim
+}
+
+// DefaultBudgets are those of 80-overload.
+func DefaultBudgets() Budgets {
+	return Budgets{Request: 100 * time.Millisecond, Claim: 5 * time.Millisecond}
+}
 
 func (c Config) withDefaults() Config {
-	if c.RequestBudget == 0 {
-		c.RequestBudget = 100 * time.Millisecond
-	}
-	if c.ClaimBudget == 0 {
-		c.ClaimBudget = 5 * time.Millisecond
+	if c.Budgets == nil {
+		c.Budgets = DefaultBudgets
 	}
 	if c.Mode == nil {
 		c.Mode = func() admission.Mode { return admission.ModeNormal }
@@ -71,7 +77,12 @@ type Gate struct {
 	devices  *limit.Keyed
 	callers  *limit.Keyed // users of the calls that are no submit
 	claims   *claimMemory
+
+	penalties *limit.Penalties // of users and devices; never of sources, behind which many may stand
 }
+
+// penaltyEntries bounds those who serve a penalty or are counted for one.
+const penaltyEntries = 65_536
 
 // prefixStripes is how many /24 and /48 buckets there are; always on.
 const prefixStripes = 1024
@@ -86,6 +97,9 @@ func NewGate(c Config) (*Gate, error) {
 		if *table, err = limit.NewKeyed(keyed); err != nil {
 			return nil, err
 		}
+	}
+	if g.penalties, err = limit.NewPenalties(penaltyEntries); err != nil {
+		return nil, err
 	}
 	if g.prefixes, err = limit.NewStripes(prefixStripes, limit.Rate{}); err != nil {
 		return nil, err
@@ -113,6 +127,7 @@ func (g *Gate) Reserve(ctx context.Context, req *admission.Request) admission.De
 	if !ok {
 		return notReady
 	}
+	v.budgets = g.config.Budgets()
 	entry, passed := enter(v.view.reserve, g.resources[admission.CallReserve], v)
 	if passed {
 		req.OnEnd(func(d admission.Decision) {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
-	"github.com/sluice-io/sluice/app/limit"
 )
 
 // seat takes one of the SKU's seats in flight: the hard cap, which Sentinel's own
@@ -28,14 +27,14 @@ const seatRetry = 500 * time.Millisecond
 // the claim; a claim or a reservation that turns out to be an old one gives it back,
 // an unknown result never does.
 func (g *Gate) lease(v *visit) admission.Decision {
-	token, d := g.config.Spend(v.ctx, v.req.Ref(), limit.Instant(v.req.Mono))
+	giveBack, d := g.config.Spend(v.ctx, v.req.Ref())
 	if d.Refused() {
 		return d
 	}
 	v.req.OnEnd(func(d admission.Decision) {
 		switch d.Outcome {
 		case admission.ReplayRejected, admission.RequestIDConflict, admission.Replayed:
-			token.Return()
+			giveBack()
 		}
 	})
 	return admission.Decision{}
@@ -51,7 +50,7 @@ func (g *Gate) nonce(v *visit) admission.Decision {
 		g.metrics.claim("local_conflict")
 		return g.replayed(req, first)
 	}
-	ctx, cancel := context.WithTimeout(v.ctx, g.config.ClaimBudget)
+	ctx, cancel := context.WithTimeout(v.ctx, v.budgets.Claim)
 	defer cancel()
 	res, err := g.config.Nonces.Claim(ctx, admission.ClaimArgs{
 		UserID: req.UserID, Nonce: req.Nonce, RequestID: req.RequestID, Ref: req.Ref(), BodyHash: req.BodyHash,

@@ -15,6 +15,7 @@ import (
 // an entry can read another request through it.
 type visit struct {
 	ctx      context.Context // of Reserve; its stages call the stores
+	budgets  Budgets         // of Reserve
 	req      *admission.Request
 	view     *view // the rules in force when the request came, for both chains
 	policy   *policy

@@ -21,6 +21,7 @@ type view struct {
 	source          limit.Rate
 	unparsable      limit.Rate            // one bucket for all whose address cannot be read
 	sourceOverrides map[uint64]limit.Rate // by source key
+	penalty         limit.PenaltyRule
 	callRates       [admission.Calls]rates
 	policies        map[admission.SKURef]*policy
 	fallback        *policy
@@ -102,6 +103,9 @@ func (g *Gate) Apply(s *rules.Snapshot, serve []admission.SKURef, now limit.Inst
 		if !o.Shadow {
 			w.sourceOverrides[g.config.SourceKey(o.Prefix)] = rate(o.Limit)
 		}
+	}
+	if rule, err := limit.NewPenaltyRule(s.Penalty.Refusals, s.Penalty.Window, s.Penalty.For); err == nil {
+		w.penalty = rule // the rules have validated it; none if they ever did not
 	}
 	g.prefixes.SetRate(now, rate(s.PrefixLimit.Limit))
 	for _, h := range s.Sentinel.Hotspot {

@@ -164,10 +164,15 @@ type Payment struct {
 
 // OrderTally counts a SKU's orders and units in SQL.
 type OrderTally struct {
-	Total, Sold              int64 // units
-	Created, Paid, Cancelled int64 // orders
-	Users                    int64 // distinct users with an order that is not CANCELLED
-	Duplicate, NoCapacity    int64 // outcomes
-	EffectsDue, DeadLetters  int64
-	Status                   map[string]OrderStatus // reservation_id -> order status
+	Total       int64                  `json:"total"` // units
+	Sold        int64                  `json:"sold"`  // units
+	Created     int64                  `json:"created"`
+	Paid        int64                  `json:"paid"`
+	Cancelled   int64                  `json:"cancelled"`
+	Users       int64                  `json:"users"`     // distinct, with an order that is not CANCELLED
+	Duplicate   int64                  `json:"duplicate"` // outcomes: Duplicate, NoCapacity
+	NoCapacity  int64                  `json:"no_capacity"`
+	EffectsDue  int64                  `json:"effects_due"`
+	DeadLetters int64                  `json:"dead_letters"`
+	Status      map[string]OrderStatus `json:"-"` // reservation_id -> order status
 }

@@ -159,13 +159,18 @@ type Reservation struct {
 
 // StockTally is conservation in units: Total = Remaining + Live + Created + Paid.
 type StockTally struct {
-	Total, Remaining                int64
-	Live, Created, Paid             int64                       // units held
-	Returned, Duplicate, NoCapacity int64                       // units given back
-	Reservations                    int64                       // how many there are in all
-	Buyers                          int64                       // users holding one
-	Pending                         int64                       // reservations with a next action
-	Orders                          map[string]ReservationState // reservation_id -> state
+	Total        int64                       `json:"total"`
+	Remaining    int64                       `json:"remaining"`
+	Live         int64                       `json:"live"` // units held: Live, Created, Paid
+	Created      int64                       `json:"created"`
+	Paid         int64                       `json:"paid"`
+	Returned     int64                       `json:"returned"` // units given back: Returned, Duplicate, NoCapacity
+	Duplicate    int64                       `json:"duplicate"`
+	NoCapacity   int64                       `json:"no_capacity"`
+	Reservations int64                       `json:"reservations"` // how many there are in all
+	Buyers       int64                       `json:"buyers"`       // users holding one
+	Pending      int64                       `json:"pending"`      // reservations with a next action
+	Orders       map[string]ReservationState `json:"-"`            // reservation_id -> state
 }
 
 // Conserved reports whether every unit is accounted for.

@@ -262,7 +262,6 @@ func (c *console) tally(g *gin.Context) {
 		refuseError(g, err)
 		return
 	}
-	stock.Orders, orders.Status = nil, nil // counts only: the details are reconcile's
 	g.JSON(http.StatusOK, gin.H{"stock": stock, "orders": orders, "conserved": stock.Conserved()})
 }
 

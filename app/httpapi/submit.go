@@ -64,6 +64,9 @@ func (a *API) submit(c *gin.Context) {
 	if d = a.d.Reserve(ctx, req); !d.Refused() {
 		d = a.d.Place(ctx, req)
 	}
+	if !d.Refused() {
+		d = admission.Decision{Outcome: admission.Queued}
+	}
 	a.answer(c, req, d, false)
 }
 

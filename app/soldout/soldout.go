@@ -45,6 +45,7 @@ type sku struct {
 	latest  admission.Mark   // greatest moment seen; guarded by mu
 	holders map[string]entry // user -> what they hold; bounded by stock + returns; guarded by mu
 	ttl     time.Duration    // of marks; guarded by mu
+	open    bool             // the last snapshot's state; guarded by mu
 }
 
 // entry is a user in the followed log. A user who was freed stays, for the attempt.
@@ -118,6 +119,17 @@ func (b *Board) SoldOut(ref admission.SKURef) bool {
 	}
 	m := s.mark.Load()
 	return m != nil && b.now() < m.expires
+}
+
+// Open reports whether the SKU's stock was OPEN when last read.
+func (b *Board) Open(ref admission.SKURef) bool {
+	s := (*b.skus.Load())[ref]
+	if s == nil {
+		return false
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.open
 }
 
 // Observe takes the mark of a reserve reply.
@@ -262,7 +274,7 @@ func (b *Board) apply(s *sku, snap admission.StockSnapshot) {
 	if c == 0 {
 		snap.LogLength = max(snap.LogLength, s.latest.LogLength)
 	}
-	s.latest = snap.Mark
+	s.latest, s.open = snap.Mark, snap.Open
 	b.metrics.epoch(s.ref, snap)
 	if !snap.SoldOut() {
 		if s.mark.Swap(nil) != nil {

@@ -41,10 +41,11 @@ type Source struct {
 
 // Key hashes the prefixes for a keyed limiter. All unparsable sources share one key.
 func (s Source) Key(h limit.Hasher) limit.Key {
-	return limit.Key{ID: hashPrefix(h, s.Prefix), Prefix: hashPrefix(h, s.Coarse)}
+	return limit.Key{ID: PrefixKey(h, s.Prefix), Prefix: PrefixKey(h, s.Coarse)}
 }
 
-func hashPrefix(h limit.Hasher, p netip.Prefix) uint64 {
+// PrefixKey hashes a prefix as Key does: for limits that are set for one of them.
+func PrefixKey(h limit.Hasher, p netip.Prefix) uint64 {
 	a := p.Addr().As16()
 	var name [len(a) + 2]byte // the family too: :: and 0.0.0.0 differ, and no address from both
 	copy(name[:], a[:])
@@ -132,6 +133,12 @@ func (r *Resolver) Resolve(peer string, forwarded []string) Source {
 
 // trusts looks at the address as it was on the wire. An address that NAT64 embeds is not
 // trusted for what it embeds: 64:ff9b::10.0.0.1 is no member of 10.0.0.0/8.
+// TrustsPeer reports whether a socket's peer is a trusted proxy.
+func (r *Resolver) TrustsPeer(peer string) bool {
+	addr, ok := parseHop(peer)
+	return ok && r.trusts(addr)
+}
+
 func (r *Resolver) trusts(addr netip.Addr) bool {
 	for _, p := range r.trusted {
 		if p.Contains(addr) {

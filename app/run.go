@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/exit"
+)
+
+// Periods of the loops.
+const (
+	rereadEvery   = time.Second // directory, watermarks
+	recoverEvery  = time.Second
+	budgetEvery   = time.Second
+	mirrorEvery   = 5 * time.Second
+	followEvery   = 300 * time.Millisecond // a third of the shortest mark's life by default
+	readyWithin   = 30 * time.Second
+	readyInterval = 20 * time.Millisecond
+)
+
+// start runs every loop of this process's roles until ctx ends. A loop that cannot go
+// on reports to failed.
+func (s *service) start(ctx context.Context, running *sync.WaitGroup, failed chan<- error) {
+	loop := func(name string, f func(context.Context) error) {
+		running.Go(func() {
+			if err := f(ctx); err != nil && ctx.Err() == nil {
+				report(failed, fmt.Errorf("%s: %w", name, err))
+			}
+		})
+	}
+	plain := func(f func(context.Context)) {
+		running.Go(func() { f(ctx) })
+	}
+	if s.stores.server != nil {
+		loop("embedded store", s.stores.server.Run)
+	}
+	for _, w := range s.watched {
+		plain(w.Run)
+	}
+	loop("rules.source", func(ctx context.Context) error { return away("rules.source", s.rules.Run(ctx, s.source)) })
+	plain(func(ctx context.Context) { s.directory.Run(ctx, rereadEvery) })
+	plain(s.followDirectory)
+	plain(func(ctx context.Context) { s.board.Run(ctx, followEvery) })
+	plain(func(ctx context.Context) { s.room.Run(ctx, rereadEvery, s.directory.All, s.wakeRoom) })
+	loop("events", func(ctx context.Context) error { return s.stores.events.Listen(ctx, s.event) })
+	loop("announcer", s.stores.announcer.Run)
+	loop("lease", s.leases.Run)
+	loop("sender", s.sender.Run)
+	loop("marks", s.marks.Run)
+	plain(func(ctx context.Context) { s.gate.Run(ctx, s.clock.Now) })
+	plain(s.fleet.Run)
+	if s.config.Has("orders") {
+		loop("consumer", func(ctx context.Context) error { return s.consumer.Run(ctx, s.stores.queue) })
+	}
+	if s.config.Has("control") {
+		plain(func(ctx context.Context) { s.leader.Run(ctx, s.lead) })
+	}
+}
+
+// lead is everything that only the leader does.
+func (s *service) lead(ctx context.Context, term int64) {
+	var running sync.WaitGroup
+	running.Go(func() { s.waves.Lead(ctx, term, s.waveInterval(), s.directory.All) })
+	running.Go(func() {
+		s.every(ctx, budgetEvery, "budgets", func(ctx context.Context) error { return s.budgets.Step(ctx, term) })
+	})
+	running.Go(func() {
+		s.every(ctx, recoverEvery, "recovery", func(ctx context.Context) error {
+			var live []admission.Activity
+			for _, a := range s.directory.All() {
+				live = append(live, *a)
+			}
+			_, err := s.recovery.Step(ctx, s.now(), live)
+			return err
+		})
+	})
+	running.Go(func() { s.every(ctx, mirrorEvery, "mirror", s.publisher.Show) })
+	running.Wait()
+}
+
+// waveInterval is the shipped policy's: one leader serves all activities in one rhythm.
+func (s *service) waveInterval() time.Duration {
+	if p := s.policy(admission.SKURef{}); p.WaveInterval > 0 {
+		return p.WaveInterval
+	}
+	return 300 * time.Millisecond
+}
+
+// every runs step each period until ctx ends. Failures are logged when they begin and end.
+func (s *service) every(ctx context.Context, period time.Duration, name string, step func(context.Context) error) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	failing := false
+	for {
+		err := step(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil && !failing:
+			failing = true
+			s.log.Warn("step failed", "event", "step_failed", "step", name, "error", err)
+		case err == nil && failing:
+			failing = false
+			s.log.Info("step works again", "event", "step_works", "step", name)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// followDirectory applies the rules anew when an activity comes or goes: its SKUs need
+// seats, marks and leases.
+func (s *service) followDirectory(ctx context.Context) {
+	known := ""
+	s.every(ctx, rereadEvery/4, "directory", func(context.Context) error {
+		var b strings.Builder
+		for _, ref := range s.directory.SKUs() {
+			b.WriteString(ref.Tag())
+		}
+		if b.String() != known {
+			known = b.String()
+			s.apply()
+			s.board.Wake()
+		}
+		return nil
+	})
+}
+
+// event takes a broadcast. All of them only hasten what the loops would see by themselves.
+func (s *service) event(e admission.Event) {
+	switch e.Type {
+	case admission.EventActivity:
+		s.directory.Wake()
+	case admission.EventWatermark:
+		select {
+		case s.wakeRoom <- struct{}{}:
+		default:
+		}
+	case admission.EventSoldOut, admission.EventReopened:
+		s.board.Event(e)
+	}
+}
+
+// waitReady waits until nothing is missing. What is missing after readyWithin is said;
+// an instance behind a balancer then still waits, an embedded one ends.
+func (s *service) waitReady(ctx context.Context, failed <-chan error) error {
+	warned := false
+	began := time.Now()
+	for {
+		reasons := s.unready()
+		if len(reasons) == 0 {
+			return nil
+		}
+		if !warned && time.Since(began) > readyWithin {
+			warned = true
+			if s.stores.server != nil {
+				return exit.Code(exit.Away, errors.New("not ready: "+strings.Join(reasons, "; ")))
+			}
+			s.log.Error("not ready", "event", "not_ready", "reasons", reasons)
+		}
+		t := time.NewTimer(readyInterval)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case err := <-failed:
+			t.Stop()
+			return err
+		case <-t.C:
+		}
+	}
+}
+
+// The demonstration activity, embedded only.
+const (
+	demoActivity = "10001"
+	demoSKU      = "90001"
+	demoDrawGap  = "1s"
+)
+
+// beginDemonstration publishes the demonstration anew: its stock went with the last
+// process, so its orders must go too.
+func (s *service) beginDemonstration(ctx context.Context) error {
+	if err := s.stores.orders.DeleteActivity(ctx, demoActivity); err != nil && !errors.Is(err, admission.ErrNotFound) {
+		return fmt.Errorf("demonstration activity: %w", err)
+	}
+	opens := s.now().Add(s.config.DemoOpensIn).Truncate(time.Millisecond)
+	doc, err := json.Marshal(map[string]any{
+		"activity_id": demoActivity, "activity_version": 1, "name": "Demonstration sale",
+		"opens_at": opens.Format(time.RFC3339Nano), "closes_at": opens.Add(s.config.DemoDuration).Format(time.RFC3339Nano),
+		"skus": []map[string]any{{
+			"sku_id": demoSKU, "name": "A very popular thing", "stock": s.config.DemoStock, "limit_per_user": 1,
+			"price": map[string]string{"amount": "9.90", "currency": "CNY"},
+		}},
+		"fairness":   map[string]string{"mode": "random", "draw_closes_before": demoDrawGap},
+		"pay_within": "15m",
+	})
+	if err != nil {
+		return err
+	}
+	_, faults, err := s.publisher.Publish(ctx, doc)
+	if len(faults) > 0 {
+		return fmt.Errorf("demonstration activity: %w", faults[0])
+	}
+	if err != nil {
+		return fmt.Errorf("demonstration activity: %w", err)
+	}
+	return s.directory.Refresh(ctx)
+}

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/net/netutil"
+
+	"github.com/sluice-io/sluice/app/config"
+	"github.com/sluice-io/sluice/app/exit"
+)
+
+// Server limits of 20-edge.
+const (
+	headerTimeout  = 2 * time.Second
+	readTimeout    = 5 * time.Second // header and body together; a body has 2 s of it
+	writeTimeout   = 10 * time.Second
+	idleTimeout    = 60 * time.Second
+	maxHeaderBytes = 16 << 10
+	maxConnections = 20_000 // of one listener; above it the kernel's queue waits
+	maxStreams     = 250    // of one HTTP/2 connection
+	drainFor       = 4 * time.Second
+)
+
+func newServe() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the service; embedded when no production setting is given",
+		Example: `  sluice serve                                  a complete sale on this machine
+  sluice serve --config sluice.yaml --roles gateway
+  sluice serve --listen.public 127.0.0.1:0      a free port; the ready line says which`,
+		Args: noArgs,
+	}
+	load := settings(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := load()
+		if err != nil {
+			return err
+		}
+		return serve(cmd.Context(), c, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
+	return cmd
+}
+
+// serve runs the service until ctx ends, then drains. The ready line is all that it
+// writes to out.
+func serve(ctx context.Context, c *config.Config, out, errOut io.Writer) error {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // validated
+	log := slog.New(slog.NewJSONHandler(errOut, &slog.HandlerOptions{Level: level}))
+	if c.InstanceID == "" {
+		c.InstanceID = "i-" + strings.ToLower(rand.Text()[:10])
+	}
+	dir, err := lockDataDir(c.DataDir)
+	if err != nil {
+		return err
+	}
+	defer dir.unlock()
+	listeners, err := listen(c)
+	if err != nil {
+		return err
+	}
+	defer listeners.close()
+
+	s, err := newService(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if s.stores.server != nil {
+		announceEmbedded(errOut, c, listeners)
+	}
+
+	// Loops outlive the listeners: what the last requests left is still sent and marked.
+	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLoops()
+	var running sync.WaitGroup
+	failed := make(chan error, 1)
+	s.start(loops, &running, failed)
+
+	if s.stores.server != nil {
+		if err := s.beginDemonstration(ctx); err != nil {
+			stopLoops()
+			running.Wait()
+			return err
+		}
+	}
+	servers := listeners.serve(s, failed)
+	err = s.waitReady(ctx, failed)
+	if err == nil {
+		err = announceReady(out, c, s, listeners)
+	}
+	if err == nil {
+		select {
+		case <-ctx.Done():
+		case err = <-failed:
+		}
+	}
+	if ctx.Err() != nil {
+		err = nil
+	}
+	s.draining.Store(true)
+	log.Info("draining", "event", "draining")
+	drain(servers)
+	stopLoops()
+	running.Wait()
+	_ = os.Remove(filepath.Join(c.DataDir, readyFile))
+	log.Info("stopped", "event", "stopped")
+	return err
+}
+
+// listeners are the three sockets, opened before anything else: a port in use is
+// reported at once.
+type listeners struct{ public, internal, admin net.Listener }
+
+func listen(c *config.Config) (*listeners, error) {
+	l := &listeners{}
+	for _, b := range []struct {
+		setting, addr string
+		into          *net.Listener
+	}{
+		{"listen.public", c.ListenPublic, &l.public},
+		{"listen.internal", c.ListenInternal, &l.internal},
+		{"listen.admin", c.ListenAdmin, &l.admin},
+	} {
+		got, err := net.Listen("tcp", b.addr)
+		if err != nil {
+			l.close()
+			return nil, exit.Code(exit.Usage, fmt.Errorf("%s: %w; give another --%s, port 0 picks a free one", b.setting, err, b.setting))
+		}
+		*b.into = netutil.LimitListener(got, maxConnections)
+	}
+	return l, nil
+}
+
+func (l *listeners) close() {
+	for _, x := range []net.Listener{l.public, l.internal, l.admin} {
+		if x != nil {
+			_ = x.Close()
+		}
+	}
+}
+
+// serve starts the HTTP servers. An instance without the gateway role answers nothing
+// on its public listener but that it is not here.
+func (l *listeners) serve(s *service, failed chan<- error) []*http.Server {
+	var servers []*http.Server
+	for _, p := range []struct {
+		on      net.Listener
+		handler http.Handler
+	}{{l.public, s.public}, {l.internal, s.internal}, {l.admin, s.admin}} {
+		server := newServer(p.handler, s.log)
+		servers = append(servers, server)
+		go func() {
+			if err := server.Serve(p.on); !errors.Is(err, http.ErrServerClosed) {
+				report(failed, fmt.Errorf("listener %s: %w", p.on.Addr(), err))
+			}
+		}()
+	}
+	return servers
+}
+
+func newServer(h http.Handler, log *slog.Logger) *http.Server {
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true) // behind an edge that speaks it by prior knowledge
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		Protocols:         protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// drain lets requests under way end, together, and cuts what takes longer.
+func drain(servers []*http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), drainFor)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, server := range servers {
+		wg.Go(func() {
+			if server.Shutdown(ctx) != nil {
+				_ = server.Close()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func report(failed chan<- error, err error) {
+	select {
+	case failed <- err:
+	default: // the first one ends the process
+	}
+}
+
+// readyFile is where commands of this machine find a running instance.
+const readyFile = "ready.json"
+
+// readyLine says that the service takes requests, and where.
+type readyLine struct {
+	Event    string   `json:"event"`
+	Public   string   `json:"public"`
+	Internal string   `json:"internal"`
+	Admin    string   `json:"admin"`
+	Embedded []string `json:"embedded"`
+	Version  string   `json:"version"`
+	Instance string   `json:"instance_id"`
+	PID      int      `json:"pid"`
+}
+
+func announceReady(out io.Writer, c *config.Config, s *service, l *listeners) error {
+	line := readyLine{
+		Event: "ready", Public: l.public.Addr().String(), Internal: l.internal.Addr().String(), Admin: l.admin.Addr().String(),
+		Embedded: []string{}, Version: version(), Instance: c.InstanceID, PID: os.Getpid(),
+	}
+	if s.stores.server != nil {
+		line.Embedded = []string{"limiter", "stock", "queue", "orders", "rules"}
+	}
+	body, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	body = append(body, '\n')
+	tmp := filepath.Join(c.DataDir, readyFile+".tmp")
+	if err := os.WriteFile(tmp, body, 0o600); err != nil {
+		return fmt.Errorf("data.dir: %w", err)
+	}
+	if err := os.Rename(tmp, filepath.Join(c.DataDir, readyFile)); err != nil {
+		return fmt.Errorf("data.dir: %w", err)
+	}
+	_, err = out.Write(body)
+	return err
+}
+
+func announceEmbedded(w io.Writer, c *config.Config, l *listeners) {
+	fmt.Fprintf(w, `Sluice, embedded: a complete sale on this machine.
+
+  page      http://%s/a/%s
+  metrics   http://%s/metrics
+  admin     http://%s/admin/v1/   (operator token: %s)
+  rules     %s
+
+  In this process and gone with it: limiter store, stock store, order messages.
+  Kept in %s: orders (SQLite), keys, rules. The demonstration activity %s
+  begins anew at each start: %d units, opening in %s. Ctrl-C stops.
+
+  A whole sale by simulated people, from another terminal:  go run ./app demo
+
+`, l.public.Addr(), demoActivity, l.internal.Addr(), l.admin.Addr(), filepath.Join(c.DataDir, adminTokenFile),
+		rulesPath(c), c.DataDir, demoActivity, c.DemoStock, c.DemoOpensIn)
+}
+
+func rulesPath(c *config.Config) string {
+	if c.RulesFile != "" {
+		return c.RulesFile
+	}
+	return filepath.Join(c.DataDir, "rules.json")
+}

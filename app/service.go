@@ -1,0 +1,555 @@
+package main
+
+import (
+	"context"
+	"crypto/hmac"
+	crand "crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sluice-io/sluice/app/activity"
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/config"
+	"github.com/sluice-io/sluice/app/console"
+	"github.com/sluice-io/sluice/app/control"
+	"github.com/sluice-io/sluice/app/directory"
+	"github.com/sluice-io/sluice/app/exit"
+	"github.com/sluice-io/sluice/app/httpapi"
+	"github.com/sluice-io/sluice/app/keys"
+	"github.com/sluice-io/sluice/app/lease"
+	"github.com/sluice-io/sluice/app/limit"
+	"github.com/sluice-io/sluice/app/limit/source"
+	"github.com/sluice-io/sluice/app/order"
+	"github.com/sluice-io/sluice/app/session"
+	"github.com/sluice-io/sluice/app/soldout"
+	"github.com/sluice-io/sluice/app/ticket"
+	"github.com/sluice-io/sluice/app/waitroom"
+	"github.com/sluice-io/sluice/nacos"
+	"github.com/sluice-io/sluice/rules"
+	"github.com/sluice-io/sluice/slots"
+)
+
+// embeddedSlowness is how many times the stage budgets an embedded service gets: its
+// store interprets Lua about ten times slower and shares the machine.
+const embeddedSlowness = 10
+
+// service is one process: everything wired, nothing running yet. It is the only place
+// that knows every concrete type.
+type service struct {
+	config   *config.Config
+	log      *slog.Logger
+	registry *prometheus.Registry
+	clock    limit.Clock
+	stores   *stores
+	keyring  *keyring
+
+	ring     *ticket.Ring
+	sessions *session.Verifier
+	watched  []*keys.Watched
+
+	rules     *rules.Applier
+	source    rules.Source
+	directory *directory.Directory
+	board     *soldout.Board
+	leases    *lease.Client
+	gate      *slots.Gate
+	room      *waitroom.Room
+
+	sender    *order.Sender
+	marks     *order.Marks
+	placer    *order.Placer
+	consumer  *order.Consumer
+	recovery  *order.Recovery
+	publisher *activity.Publisher
+
+	leader  *control.Leader
+	fleet   *control.Fleet
+	waves   *control.Waves
+	budgets *control.Budgets
+
+	operator atomic.Int32 // the operator's mode on this instance
+	wakeRoom chan struct{}
+	results  httpapi.Results
+	draining atomic.Bool
+
+	public, internal, admin http.Handler
+}
+
+// newService opens the stores and wires everything. The caller closes it.
+func newService(ctx context.Context, c *config.Config, log *slog.Logger) (_ *service, err error) {
+	s := &service{config: c, log: log, clock: limit.NewClock(), registry: prometheus.NewRegistry(), wakeRoom: make(chan struct{}, 1)}
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := rules.InitSentinel(log); err != nil {
+		return nil, err
+	}
+	if s.keyring, err = loadKeys(c); err != nil {
+		return nil, err
+	}
+	if s.stores, err = openStores(ctx, c, s.registry, log); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	for _, build := range []func() error{s.buildKeys, s.buildRules, s.buildFunnel, s.buildOrders, s.buildControl, s.buildListeners} {
+		if err := build(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *service) close() { s.stores.close() }
+
+func (s *service) now() time.Time { return time.Now().UTC() }
+
+// buildKeys loads the ticket ring and the session keys, and watches their files.
+func (s *service) buildKeys() error {
+	watch := func(path string, use func(keys.Set) error) error {
+		w, err := keys.Watch(path, use)
+		if err == nil {
+			s.watched = append(s.watched, w)
+		}
+		return err
+	}
+	err := watch(s.keyring.ticketFile, func(set keys.Set) (err error) {
+		if s.ring == nil {
+			s.ring, err = ticket.NewRing(set, ticket.Config{})
+			return err
+		}
+		return s.ring.Swap(set)
+	})
+	if err != nil {
+		return exit.Code(exit.Usage, fmt.Errorf("ticket.keys: %w", err))
+	}
+	err = watch(s.keyring.sessionFile, func(set keys.Set) (err error) {
+		if s.sessions == nil {
+			s.sessions, err = session.NewVerifier(set, session.Config{Issuer: s.config.SessionIssuer, Audience: s.config.SessionAudience})
+			return err
+		}
+		return s.sessions.Swap(set)
+	})
+	if err != nil {
+		return exit.Code(exit.Usage, fmt.Errorf("session.keys: %w", err))
+	}
+	return nil
+}
+
+// buildRules makes the applier and its source.
+func (s *service) buildRules() error {
+	c := s.config
+	applier := rules.Config{
+		InstanceID: c.InstanceID, LastGood: filepath.Join(c.DataDir, "rules.last-good.json"),
+		Now: time.Now, Log: s.log, Metrics: rules.NewMetrics(s.registry),
+	}
+	switch c.RulesSource {
+	case "nacos":
+		applier.HighWater = s.stores.fleet.HighWater
+		src, err := nacos.New(nacos.Config{
+			Servers: c.Nacos.Servers, Namespace: c.Nacos.Namespace, Group: c.Nacos.Group, DataID: c.Nacos.DataID,
+			Username: c.Nacos.Username, Password: c.Nacos.Password, Log: s.log,
+		})
+		if err != nil {
+			return exit.Code(exit.Usage, fmt.Errorf("nacos.servers: %w", err))
+		}
+		s.source = src
+	case "file":
+		path := c.RulesFile
+		var create []byte
+		if path == "" {
+			path, create = filepath.Join(c.DataDir, "rules.json"), rules.DefaultDocument()
+		}
+		s.source = &rules.FileSource{Path: path, Create: create}
+	default:
+		return exit.Code(exit.Usage, fmt.Errorf("rules.source: %s is not served by this version; use file or nacos", c.RulesSource))
+	}
+	s.rules = rules.NewApplier(applier)
+	s.rules.OnApply(func(*rules.Snapshot) { s.apply() })
+	return nil
+}
+
+// apply puts the snapshot in force, for the SKUs that are known now, everywhere.
+func (s *service) apply() {
+	snap := s.rules.Snapshot()
+	if snap == nil {
+		return
+	}
+	refs := s.directory.SKUs()
+	s.gate.Apply(snap, refs, s.clock.Now())
+	s.board.Serve(refs, func(ref admission.SKURef) time.Duration { return snap.Policy(ref).LocalSoldOutTTL })
+	policies := lease.Policies{Of: map[admission.SKURef]lease.Policy{}}
+	for _, ref := range refs {
+		l := snap.Policy(ref).Lease
+		policies.Of[ref] = lease.Policy{Strategy: lease.Strategy(l.Strategy.String()), LeaseFor: l.For, Ramp: l.Ramp}
+	}
+	s.leases.Apply(policies)
+	if err := s.ring.SetActive(snap.TicketKeyID); err != nil {
+		s.log.Error("the rules name a ticket key that is not in the ring", "event", "ticket_key", "key_id", snap.TicketKeyID, "error", err)
+	}
+}
+
+// budgetsInForce are the stage budgets of the rules; an embedded service is given more.
+func (s *service) budgetsInForce() rules.Budgets {
+	b := shippedBudgets
+	if snap := s.rules.Snapshot(); snap != nil {
+		b = snap.Guards.Budgets
+	}
+	if s.stores.server != nil {
+		b = b.Times(embeddedSlowness)
+	}
+	return b
+}
+
+// shippedBudgets hold until rules are in force.
+var shippedBudgets = rules.Compile(rules.Default()).Guards.Budgets
+
+func (s *service) policy(ref admission.SKURef) *rules.Policy {
+	if snap := s.rules.Snapshot(); snap != nil {
+		return snap.Policy(ref)
+	}
+	return closedPolicy
+}
+
+// closedPolicy holds until rules are in force.
+var closedPolicy = &rules.Policy{Mode: admission.ModeClosed}
+
+// mode is the effective mode of everything but the policy's own.
+func (s *service) mode() admission.Mode { return admission.Mode(s.operator.Load()) }
+
+// buildFunnel makes what a request meets up to the reservation.
+func (s *service) buildFunnel() error {
+	s.directory = directory.New(s.stores.mirror, s.log)
+	s.board = soldout.New(s.stores.stocks, func() int64 { return int64(s.clock.Now()) }, soldout.NewMetrics(s.registry))
+	budgets := s.budgetsInForce()
+	var err error
+	s.leases, err = lease.NewClient(lease.Config{
+		Store: s.stores.leases, InstanceID: s.config.InstanceID, Registerer: s.registry,
+		SyncBudget: budgets.LeaseAsk, AskTimeout: max(100*time.Millisecond, 2*budgets.LeaseAsk),
+	})
+	if err != nil {
+		return err
+	}
+	hasher := limit.NewHasher()
+	s.gate, err = slots.NewGate(slots.Config{
+		Mode: s.mode,
+		Verify: func(token string, now time.Time) (string, string, bool) {
+			id, reason := s.sessions.Verify(token, now)
+			return id.UserID, "", reason == session.OK
+		},
+		Ring: s.ring, Board: s.board, Nonces: s.stores.nonces, Hasher: hasher, Clock: s.clock.Now,
+		Spend: func(ctx context.Context, ref admission.SKURef) (func(), admission.Decision) {
+			token, d := s.leases.Spend(ctx, ref)
+			return func() { s.leases.Return(token) }, d
+		},
+		SourceKey: func(p netip.Prefix) uint64 { return source.PrefixKey(hasher, p) },
+		Budgets: func() slots.Budgets {
+			b := s.budgetsInForce()
+			return slots.Budgets{Request: b.Total(), Claim: b.Claim}
+		},
+		Registerer: s.registry,
+	})
+	if err != nil {
+		return err
+	}
+	deriver, err := ticket.NewDeriver(s.keyring.nonce)
+	if err != nil {
+		return exit.Code(exit.Usage, fmt.Errorf("nonce.key: %w", err))
+	}
+	if _, err := waitroom.DeriveSecret(s.keyring.draw, "1", 1); err != nil {
+		return exit.Code(exit.Usage, fmt.Errorf("draw.key: %w", err))
+	}
+	s.room = waitroom.New(waitroom.Config{
+		Store: s.stores.room, Ring: s.ring, Deriver: deriver, DrawKey: s.keyring.draw,
+		Now: s.now, Log: s.log, Metrics: waitroom.NewMetrics(s.registry),
+		Holder: s.board.Holder, SoldOut: s.board.SoldOut,
+		Policy: func(ref admission.SKURef) waitroom.Policy {
+			p := s.policy(ref)
+			return waitroom.Policy{TicketTTL: p.TicketTTL, LongestPoll: p.Waves.LongestPoll, Mode: max(p.Mode, s.mode())}
+		},
+	})
+	return s.buildPlacer(deriver)
+}
+
+// buildPlacer makes the last step of a submit.
+func (s *service) buildPlacer(deriver *ticket.Deriver) error {
+	metrics := order.NewMetrics(s.registry)
+	s.marks = order.NewMarks(s.stores.stocks, order.MarksConfig{}, metrics, s.log)
+	var err error
+	if s.sender, err = order.NewSender(s.stores.queue, order.SenderConfig{}, s.marks.Add, metrics); err != nil {
+		return err
+	}
+	s.placer, err = order.NewPlacer(s.stores.stocks, s.sender, order.PlacerConfig{
+		ReservationID: func(ref admission.SKURef, user, request string) string {
+			return deriver.ReservationID(ref.ActivityID, ref.SKUID, user, request)
+		},
+		Budgets: func() order.Budgets {
+			b := s.budgetsInForce()
+			return order.Budgets{Stock: b.Stock, Queue: b.Queue, Replicas: b.Queue}
+		},
+		WaitReplicas: s.config.WaitReplicas,
+		SoldOut:      s.board.Observe,
+		Missing: func(ref admission.SKURef) {
+			s.log.Error("the stock of a SKU on sale is missing", "event", "stock_missing", "activity_id", ref.ActivityID, "sku_id", ref.SKUID)
+		},
+	}, metrics, s.log)
+	if err != nil {
+		return err
+	}
+	s.consumer = order.NewConsumer(s.stores.orders, s.stores.stocks, order.ConsumerConfig{}, metrics, s.log)
+	s.recovery = order.NewRecovery(s.stores.stocks, s.stores.orders, s.stores.queue, order.RecoveryConfig{}, metrics, s.log)
+	results := order.NewResults(s.stores.stocks, s.stores.orders, func(ref admission.SKURef) order.Look {
+		a := s.directory.ByID(ref.ActivityID)
+		return order.Look{Selling: a != nil && !a.Ended && a.SKU(ref.SKUID) != nil, Open: s.board.Open(ref)}
+	})
+	orders := order.NewService(s.stores.orders, s.stores.stocks, s.now, metrics, s.log)
+	s.results = httpapi.Results{Request: results.Request, Order: orders.Order, Cancel: orders.Cancel, Pay: orders.Pay}
+	return nil
+}
+
+// buildOrders makes publishing.
+func (s *service) buildOrders() error {
+	s.publisher = &activity.Publisher{
+		Orders: s.stores.orders, Stock: s.stores.stocks, Mirror: s.stores.mirror, Events: s.stores.events,
+		Now: s.now, NewPath: ticket.NewPathID, Random: crand.Reader,
+	}
+	return nil
+}
+
+// buildControl makes what the leader runs, and this instance's line in the fleet.
+func (s *service) buildControl() error {
+	s.fleet = &control.Fleet{Store: s.stores.fleet, Now: s.now, Log: s.log, Self: s.line}
+	s.leader = &control.Leader{Locks: s.stores.locks, Orders: s.stores.orders, Log: s.log}
+	s.waves = &control.Waves{
+		Room: s.stores.room, Stock: s.stores.stocks, Events: s.stores.events, Seed: s.room.Seed,
+		Policy: s.wavePolicy, Lines: s.fleet.Lines, Now: s.now, Log: s.log, Metrics: control.NewMetrics(s.registry),
+	}
+	s.budgets = &control.Budgets{Leases: s.stores.leases, Wanted: s.wantedBudgets}
+	return nil
+}
+
+func (s *service) line() control.Line {
+	status := s.rules.Status()
+	last, err := json.Marshal(status.LastError)
+	if err != nil {
+		last = []byte("null")
+	}
+	return control.Line{
+		InstanceID: s.config.InstanceID, Version: status.Version, Hash: status.Hash, Source: status.Source, AgeMS: status.AgeMS,
+		LastError: last, Mode: s.mode().String(), Roles: s.config.Roles, Counts: s.room.Counted(),
+	}
+}
+
+// wavePolicy adds the rates of an activity's SKUs up; the rest is its first SKU's.
+func (s *service) wavePolicy(a *admission.Activity) waitroom.WavePolicy {
+	first := s.policy(admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[0].ID})
+	rate := 0.0
+	for i := range a.SKUs {
+		p := s.policy(admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID})
+		r := p.RSys().Rate
+		if wave, ok := p.Term(rules.TermWave); ok {
+			r = min(r, wave)
+		}
+		rate += r
+	}
+	if all, ok := s.activityQPS(a.ID); ok {
+		rate = min(rate, all)
+	}
+	w := waitroom.WavePolicy{
+		ShowUpPrior: first.Waves.ShowUpPrior, ReservePrior: first.Waves.ReservePrior, PriorWeight: first.Waves.PriorWeight,
+		Claim: first.Waves.Claim, Use: first.Waves.Use, WaveSize: first.WaveSize, Rate: rate, ModeFactor: 1,
+	}
+	switch max(first.Mode, s.mode()) {
+	case admission.ModeNormal:
+	case admission.ModeDegraded:
+		w.ModeFactor = 0.5
+	default:
+		w.ModeFactor = 0
+	}
+	return w
+}
+
+func (s *service) activityQPS(activityID string) (float64, bool) {
+	if snap := s.rules.Snapshot(); snap != nil {
+		return snap.ActivityQPS(activityID)
+	}
+	return 0, true
+}
+
+// wantedBudgets are the lease buckets of every SKU on sale and of their activities. An
+// activity without a bound of its own has what its SKUs have together.
+func (s *service) wantedBudgets() []admission.Budget {
+	var out []admission.Budget
+	for _, a := range s.directory.All() {
+		if a.Ended || s.rules.Snapshot() == nil {
+			continue
+		}
+		var sum float64
+		var lease rules.LeasePolicy
+		for i := range a.SKUs {
+			ref := admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID}
+			p := s.policy(ref)
+			r := p.RSys()
+			sum += r.Rate
+			lease = p.Lease
+			out = append(out, admission.Budget{Ref: ref, PolicyVersion: p.PolicyVersion, Mode: max(p.Mode, s.mode()), Rate: r.Rate, Burst: p.Lease.Burst(r.Rate), Binding: r.Binding, EmittedAt: s.now()})
+		}
+		whole := admission.Budget{Ref: admission.SKURef{ActivityID: a.ID}, Rate: sum, Binding: "skus", EmittedAt: s.now()}
+		if all, ok := s.activityQPS(a.ID); ok && all < sum {
+			whole.Rate, whole.Binding = all, "activity_max_qps"
+		}
+		whole.Burst = lease.Burst(whole.Rate)
+		out = append(out, whole)
+	}
+	return out
+}
+
+// buildListeners makes the three handlers.
+func (s *service) buildListeners() error {
+	resolver, err := source.NewResolver(source.Config{Trusted: s.config.TrustedCIDRs})
+	if err != nil {
+		return exit.Code(exit.Usage, fmt.Errorf("edge.trusted_cidrs: %w", err))
+	}
+	funnel := httpapi.NewMetrics(s.registry)
+	logs := httpapi.NewLog(s.log, s.hashUser)
+	deps := httpapi.Deps{
+		Now: s.now, Mono: func() int64 { return int64(s.clock.Now()) }, Jitter: rand.Float64, Log: s.log,
+		ByPath: s.directory.ByPath, ByID: s.directory.ByID,
+		Source: s.sourceOf(resolver), GatewayUser: s.gatewayUser(resolver),
+		Enter: s.gate.Enter, Reserve: s.gate.Reserve, Place: s.place, Call: s.gate.Call,
+		Identify: s.gate.Identify, ChargeSource: s.gate.ChargeSource,
+		Decided: func(call admission.Call, req *admission.Request, d admission.Decision) {
+			funnel.Decided(call, req, d)
+			logs.Decided(call, req, d)
+		},
+		Room:    httpapi.Room{Join: s.room.Join, Exchange: s.room.Exchange, Queue: s.room.Queue},
+		Results: s.results,
+	}
+	if s.stores.server != nil {
+		deps.SignIn = s.signIn
+	}
+	deps.Page = s.page()
+	s.public = httpapi.New(deps)
+	s.internal = httpapi.NewInternal(httpapi.InternalDeps{
+		Now: s.now, Jitter: rand.Float64, PaymentKey: s.keyring.payment, Pay: s.results.Pay, Unready: s.unready,
+		Metrics: promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}),
+	})
+	s.admin = console.New(console.Deps{
+		Tokens: s.keyring.admin, Log: s.log, Now: s.now,
+		Publish: s.publisher.Publish, End: s.publisher.End, List: s.publisher.List, Tally: s.tally,
+		Rules:       func() any { return s.rules.Status() },
+		RulesStatus: func(ctx context.Context) (any, error) { return s.fleet.Status(ctx) },
+		Bundle:      s.bundle,
+		Mode:        s.mode,
+		SetMode:     func(m admission.Mode) error { s.operator.Store(int32(m)); return nil },
+		Limiter:     s.gate.InspectLimiter, Reset: s.gate.ResetLimiter,
+	})
+	return nil
+}
+
+func (s *service) place(ctx context.Context, req *admission.Request) admission.Decision {
+	d := s.placer.Place(ctx, req)
+	if !d.Refused() {
+		s.room.Reserved(req)
+	}
+	return d
+}
+
+func (s *service) bundle() []byte {
+	if snap := s.rules.Snapshot(); snap != nil {
+		return snap.Bundle.Encode()
+	}
+	return []byte("null")
+}
+
+func (s *service) tally(ctx context.Context, ref admission.SKURef) (st admission.StockTally, ot admission.OrderTally, err error) {
+	if st, err = s.stores.stocks.Tally(ctx, ref); err != nil {
+		return st, ot, err
+	}
+	ot, err = s.stores.orders.Tally(ctx, ref)
+	return st, ot, err
+}
+
+// devSessionTTL is how long a development session lasts.
+const devSessionTTL = 12 * time.Hour
+
+func (s *service) signIn(userID string) (string, time.Time, error) {
+	set, err := keys.Load(s.keyring.sessionFile)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	now := s.now()
+	token, err := session.Mint(set.First(), userID, devSessionTTL, now)
+	return token, now.Add(devSessionTTL), err
+}
+
+// sourceOf keys a request's source.
+func (s *service) sourceOf(r *source.Resolver) func(*http.Request, *admission.Request) {
+	return func(in *http.Request, out *admission.Request) {
+		got := r.Resolve(in.RemoteAddr, in.Header["X-Forwarded-For"])
+		key := got.Key(s.gate.Hasher())
+		out.SourceKey, out.SourcePrefixKey, out.SourceUnparsable = key.ID, key.Prefix, got.Via == source.Unparsable
+	}
+}
+
+// gatewayUserHeader carries an identity that a gateway has verified. It is believed from
+// trusted peers only.
+const gatewayUserHeader = "X-Sluice-User"
+
+func (s *service) gatewayUser(r *source.Resolver) func(*http.Request) string {
+	return func(in *http.Request) string {
+		v := in.Header[gatewayUserHeader]
+		if len(v) != 1 || !r.TrustsPeer(in.RemoteAddr) {
+			return ""
+		}
+		return v[0]
+	}
+}
+
+// hashUser names a user in logs: keyed, so that a log alone cannot be searched for a
+// user by trying ids.
+func (s *service) hashUser(userID string) string {
+	secret, _ := s.keyring.nonce.Secret()
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte("log user|" + userID))
+	return hex.EncodeToString(mac.Sum(nil)[:8])
+}
+
+// unready says why this instance must not get traffic.
+func (s *service) unready() []string {
+	reasons := []string{}
+	if s.draining.Load() {
+		reasons = append(reasons, "draining")
+	}
+	if err := s.rules.Ready(); err != nil {
+		reasons = append(reasons, "rules: "+err.Error())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := s.stores.stocks.Policy(ctx); err != nil {
+		reasons = append(reasons, "stock store: "+err.Error())
+	}
+	if err := s.stores.queue.Ready(ctx); err != nil {
+		reasons = append(reasons, "queue: "+err.Error())
+	}
+	for _, ref := range s.directory.SKUs() {
+		if !s.board.CaughtUp(ref) {
+			reasons = append(reasons, fmt.Sprintf("sold-out snapshot of activity %s SKU %s is not read yet", ref.ActivityID, ref.SKUID))
+		}
+	}
+	return reasons
+}
