@@ -24,14 +24,19 @@ import (
 type adminFlags struct{ url, tokenFile, dataDir string }
 
 func (a *adminFlags) add(cmd *cobra.Command) {
-	cmd.PersistentFlags().StringVar(&a.url, "admin", os.Getenv("SLUICE_ADMIN"), "admin address of a running instance; default: <data.dir>/ready.json")
-	cmd.PersistentFlags().StringVar(&a.tokenFile, "admin-token-file", os.Getenv("SLUICE_ADMIN_TOKEN_FILE"), "file with an operator token; default: <data.dir>/admin.token")
+	a.find(cmd)
 	dir := os.Getenv("SLUICE_DATA_DIR")
 	if dir == "" {
 		dir = ".sluice"
 	}
 	cmd.PersistentFlags().StringVar(&a.dataDir, "data.dir", dir, "data directory of the running instance")
 	cmd.PersistentFlags().Bool("json", false, "print facts as JSON")
+}
+
+// find adds the flags that name a running instance.
+func (a *adminFlags) find(cmd *cobra.Command) {
+	cmd.PersistentFlags().StringVar(&a.url, "admin", os.Getenv("SLUICE_ADMIN"), "admin address of a running instance; default: <data.dir>/ready.json")
+	cmd.PersistentFlags().StringVar(&a.tokenFile, "admin-token-file", os.Getenv("SLUICE_ADMIN_TOKEN_FILE"), "file with an operator token; default: <data.dir>/admin.token")
 }
 
 // resolve returns the base URL and the token.

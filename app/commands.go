@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sluice-io/sluice/app/config"
 	"github.com/sluice-io/sluice/app/exit"
@@ -20,7 +21,7 @@ import (
 func commands() []*cobra.Command {
 	env := ticketcmd.Env{Now: time.Now, Random: rand.Reader, Getenv: os.Getenv}
 	return []*cobra.Command{
-		newServe(), newConfig(), newActivity(), newMigrate(), newReconcile(),
+		newServe(), newConfig(), newActivity(), newRules(), newMigrate(), newReconcile(),
 		ticketcmd.NewTicket(env), ticketcmd.NewKey(env),
 	}
 }
@@ -48,29 +49,34 @@ var otherVariables = []string{
 
 // settings adds every setting as a flag, and returns what loads them.
 func settings(cmd *cobra.Command) func() (*config.Config, error) {
-	file := cmd.Flags().String("config", "", "YAML file of settings")
-	embeddedPublic := cmd.Flags().Bool("embedded-public", false, "let an embedded service listen beyond loopback")
+	return settingsIn(cmd, cmd.Flags())
+}
+
+// settingsIn is settings for flags that subcommands share.
+func settingsIn(cmd *cobra.Command, flags *pflag.FlagSet) func() (*config.Config, error) {
+	file := flags.String("config", "", "YAML file of settings")
+	embeddedPublic := flags.Bool("embedded-public", false, "let an embedded service listen beyond loopback")
 	for _, s := range config.Describe() {
 		if s.Name == "embedded_public" {
 			continue
 		}
-		cmd.Flags().String(s.Name, s.Value, s.Doc+" ("+s.Origin+")")
+		flags.String(s.Name, s.Value, s.Doc+" ("+s.Origin+")")
 	}
 	return func() (*config.Config, error) {
-		flags := map[string]string{}
+		given := map[string]string{}
 		for _, s := range config.Describe() {
-			if f := cmd.Flags().Lookup(s.Name); f != nil && f.Changed {
-				flags[s.Name] = f.Value.String()
+			if f := flags.Lookup(s.Name); f != nil && f.Changed {
+				given[s.Name] = f.Value.String()
 			}
 		}
 		if *embeddedPublic {
-			flags["embedded_public"] = "true"
+			given["embedded_public"] = "true"
 		}
 		path := *file
 		if path == "" {
 			path = os.Getenv("SLUICE_CONFIG")
 		}
-		c, err := config.Load(config.Sources{File: path, Env: os.LookupEnv, Flags: flags})
+		c, err := config.Load(config.Sources{File: path, Env: os.LookupEnv, Flags: given})
 		for _, name := range config.UnknownVariables(os.Environ(), otherVariables...) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s is set but is no setting; `sluice config print` lists them\n", name)
 		}

@@ -268,10 +268,3 @@ func announceEmbedded(w io.Writer, c *config.Config, l *listeners) {
 `, l.public.Addr(), demoActivity, l.internal.Addr(), l.admin.Addr(), filepath.Join(c.DataDir, adminTokenFile),
 		rulesPath(c), c.DataDir, demoActivity, c.DemoStock, c.DemoOpensIn)
 }
-
-func rulesPath(c *config.Config) string {
-	if c.RulesFile != "" {
-		return c.RulesFile
-	}
-	return filepath.Join(c.DataDir, "rules.json")
-}

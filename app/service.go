@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -176,12 +177,14 @@ func (s *service) buildRules() error {
 		}
 		s.source = &rules.FileSource{Path: path, Create: create}
 	default:
-		return exit.Code(exit.Usage, fmt.Errorf("rules.source: %s is not served by this version; use file or nacos", c.RulesSource))
+		return exit.Code(exit.Usage, errNoZooKeeper)
 	}
 	s.rules = rules.NewApplier(applier)
 	s.rules.OnApply(func(*rules.Snapshot) { s.apply() })
 	return nil
 }
+
+var errNoZooKeeper = errors.New("rules.source: zookeeper is not served by this version; use file or nacos")
 
 // apply puts the snapshot in force, for the SKUs that are known now, everywhere.
 func (s *service) apply() {
