@@ -323,17 +323,24 @@ func TestCanaryTakesItsShare(t *testing.T) {
 	in := 0
 	for i := range 1000 {
 		id := fmt.Sprintf("instance-%d", i)
+		chosen := rules.InCanary(id, 30)
+		if chosen {
+			in++
+		}
+		if rules.InCanary(id, 20) && !chosen {
+			t.Fatal("a greater share left an instance out")
+		}
+		if i >= 10 {
+			continue
+		}
 		b := newBench(t, func(c *rules.Config) { c.InstanceID = id })
 		b.must(d)
 		s := b.Snapshot()
 		if s.Version != 5 {
 			t.Fatalf("version %d: the document's orders", s.Version)
 		}
-		if s.Canary {
-			in++
-			if s.Policy(ref).User.Limit.Burst != 9 {
-				t.Fatal("in the canary without its bundle")
-			}
+		if s.Canary != chosen || (s.Policy(ref).User.Limit.Burst == 9) != chosen {
+			t.Fatalf("%s: canary %v, chosen %v", id, s.Canary, chosen)
 		}
 	}
 	if in < 250 || in > 350 {

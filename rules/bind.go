@@ -89,6 +89,9 @@ func (b binder) object(path string, n node, v reflect.Value) {
 }
 
 func (b binder) unknown(path, key string, fields map[string]field) {
+	if b.rep.full() {
+		return // a megabyte of unknown keys is not worth a megabyte of words
+	}
 	for _, name := range sortedKeys(fields) {
 		if strings.EqualFold(name, key) {
 			b.rep.fault(join(path, key), "differs from %q in case alone; keys are exact", name)

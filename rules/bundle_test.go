@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -72,3 +73,9 @@ func TestAdmissionRateVector(t *testing.T) {
 }
 
 var ref = admission.SKURef{ActivityID: "10001", SKUID: "90001"}
+
+var otherRef = admission.SKURef{ActivityID: "10002", SKUID: "90001"}
+
+func policyRate(v int) string {
+	return fmt.Sprintf(`"admission":[{"activity_id":"10001","sku_id":"90001","policy_version":%d,"max_origin_qps":%d}]`, v, v)
+}

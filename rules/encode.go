@@ -27,7 +27,9 @@ func Decode(doc []byte) (*Bundle, Faults, error) {
 	var b Bundle
 	binder{&rep}.bind("$", n, reflect.ValueOf(&b).Elem())
 	decoded := len(rep.faults)
-	b.validate("$", &rep)
+	if n.kind == kindObject {
+		b.validate("$", &rep)
+	}
 	if len(rep.faults) == 0 {
 		return &b, rep.warnings, nil
 	}

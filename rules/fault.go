@@ -43,8 +43,10 @@ type report struct {
 	told     map[string]bool // paths with a fault: one place is reported once, by who saw it first
 }
 
+func (r *report) full() bool { return len(r.faults) >= maxFaults }
+
 func (r *report) fault(path, format string, args ...any) {
-	if len(r.faults) >= maxFaults || r.told[path] {
+	if r.full() || r.told[path] {
 		return
 	}
 	if r.told == nil {
