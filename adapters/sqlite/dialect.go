@@ -14,7 +14,7 @@ var migrations embed.FS
 
 // dialect has no locks: Write is alone from its beginning.
 func dialect() sqlorders.Dialect {
-	return sqlorders.Dialect{Rows: rows, Args: args, Migrations: migrations}
+	return sqlorders.Dialect{Rows: rows, Args: args, Lookup: lookup, Migrations: migrations}
 }
 
 // rows is a table of one JSON argument, an array of rows. Integers keep their 64 bits.
@@ -30,6 +30,11 @@ func rows(columns ...string) string {
 	}
 	b.WriteString(" FROM json_each($1)) AS m")
 	return b.String()
+}
+
+// lookup keeps the order of the tables: SQLite does not reorder a CROSS JOIN, nor what stands right of a LEFT JOIN.
+func lookup(join, table, condition string) string {
+	return " " + join + " " + table + " ON " + condition
 }
 
 func args(columns ...any) ([]any, error) {

@@ -3,6 +3,7 @@ package sqlorders
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -200,7 +201,7 @@ func (s *Store) record(ctx context.Context, q Querier, fresh []admission.Verdict
 
 // create writes the orders of the CREATED among the verdicts and adds their units to sold.
 func (s *Store) create(ctx context.Context, q Querier, fresh []admission.Verdict, l *ledger, now time.Time) error {
-	var reservations, requests, amounts, currencies []string
+	var reservations, amounts, currencies []string
 	var activities, ids, users, quantities, created, payBefore []int64
 	units := make(map[admission.SKURef]int64)
 	for _, v := range fresh {
@@ -208,9 +209,8 @@ func (s *Store) create(ctx context.Context, q Querier, fresh []admission.Verdict
 			continue
 		}
 		k := l.skus[v.Ref]
-		reservations, requests = append(reservations, v.ReservationID), append(requests, v.RequestID)
+		reservations, activities, ids = append(reservations, v.ReservationID), append(activities, number(v.Ref.ActivityID)), append(ids, number(v.Ref.SKUID))
 		amounts, currencies = append(amounts, k.price.Amount), append(currencies, k.price.Currency)
-		activities, ids = append(activities, number(v.Ref.ActivityID)), append(ids, number(v.Ref.SKUID))
 		users, quantities = append(users, number(v.UserID)), append(quantities, v.Quantity)
 		created, payBefore = append(created, now.UnixMilli()), append(payBefore, now.Add(k.payWithin).UnixMilli())
 		units[v.Ref] += v.Quantity
@@ -218,11 +218,10 @@ func (s *Store) create(ctx context.Context, q Querier, fresh []admission.Verdict
 	if len(reservations) == 0 {
 		return nil
 	}
-	args, err := s.dialect.Args(reservations, activities, ids, users, requests, quantities, amounts, currencies, created, payBefore)
+	args, err := s.dialect.Args(reservations, activities, ids, users, quantities, amounts, currencies, created, payBefore)
 	if err != nil {
 		return err
 	}
-	orders := 0
 	err = q.Query(ctx, s.sql.insertOrders, args, func(scan Scan) error {
 		var id int64
 		var reservation string
@@ -230,14 +229,13 @@ func (s *Store) create(ctx context.Context, q Querier, fresh []admission.Verdict
 		v := l.decided[reservation]
 		v.OrderID = decimal(id)
 		l.decided[reservation] = v
-		orders++
 		return err
 	})
+	if errors.Is(err, admission.ErrConflict) { // the ledger had every order: rows were changed by hand
+		return fmt.Errorf("an order exists without its outcome: %w: %v", admission.ErrUnavailable, err) //nolint:errorlint // no longer a conflict
+	}
 	if err != nil {
 		return err
-	}
-	if orders != len(reservations) { // an order without an outcome: rows were changed by hand
-		return fmt.Errorf("%d of %d orders exist without their outcome: %w", len(reservations)-orders, len(reservations), admission.ErrUnavailable)
 	}
 	return s.addSold(ctx, q, units)
 }

@@ -94,11 +94,15 @@ func newStatements(d Dialect) statements {
 			` ON s.activity_id = m.activity_id AND s.sku_id = m.sku_id` + sorted + d.LockSKUs,
 		lockActivitySKUs: skuColumns + `WHERE s.activity_id = $1` + sorted + d.LockSKUs,
 
-		verdictsOfBuyers: `SELECT ` + verdictColumns + ` ` + verdictTables +
-			` JOIN ` + d.Rows("activity_id bigint", "sku_id bigint", "user_id bigint") +
-			` ON o.activity_id = m.activity_id AND o.sku_id = m.sku_id AND o.user_id = m.user_id ORDER BY o.created_ms, o.reservation_id`,
-		ordersOf: `SELECT ` + orderColumns + ` ` + orderTables +
-			` JOIN ` + d.Rows("id bigint") + ` ON r.id = m.id ORDER BY r.id`,
+		verdictsOfBuyers: `SELECT ` + verdictColumns + ` FROM ` + d.Rows("activity_id bigint", "sku_id bigint", "user_id bigint") +
+			d.Lookup("CROSS JOIN", "outcomes o", "o.activity_id = m.activity_id AND o.sku_id = m.sku_id AND o.user_id = m.user_id") +
+			d.Lookup("CROSS JOIN", "activities a", "a.activity_id = o.activity_id") +
+			d.Lookup("LEFT JOIN", "orders r", "r.reservation_id = COALESCE(o.existing_reservation_id, o.reservation_id)") +
+			` ORDER BY o.created_ms, o.reservation_id`,
+		ordersOf: `SELECT ` + orderColumns + ` FROM ` + d.Rows("id bigint") +
+			d.Lookup("CROSS JOIN", "orders r", "r.id = m.id") +
+			d.Lookup("CROSS JOIN", "outcomes o", "o.reservation_id = r.reservation_id") +
+			d.Lookup("CROSS JOIN", "activities a", "a.activity_id = r.activity_id") + ` ORDER BY r.id`,
 
 		insertOutcomes: `INSERT INTO outcomes
 			(reservation_id, activity_id, sku_id, user_id, request_id, body_hash, quantity, created_ms, outcome, existing_reservation_id, decided_ms)
@@ -108,12 +112,12 @@ func newStatements(d Dialect) statements {
 				"quantity bigint", "created_ms bigint", "outcome text", "existing_reservation_id text", "decided_ms bigint") +
 			` WHERE true ON CONFLICT (reservation_id) DO NOTHING RETURNING reservation_id`,
 		insertOrders: `INSERT INTO orders
-			(reservation_id, activity_id, sku_id, user_id, request_id, quantity, price_amount, price_currency, created_ms, pay_before_ms, status)
-			SELECT m.reservation_id, m.activity_id, m.sku_id, m.user_id, m.request_id, m.quantity, m.price_amount, m.price_currency,
+			(reservation_id, activity_id, sku_id, user_id, quantity, price_amount, price_currency, created_ms, pay_before_ms, status)
+			SELECT m.reservation_id, m.activity_id, m.sku_id, m.user_id, m.quantity, m.price_amount, m.price_currency,
 				m.created_ms, m.pay_before_ms, 'CREATED' FROM ` +
-			d.Rows("reservation_id text", "activity_id bigint", "sku_id bigint", "user_id bigint", "request_id text", "quantity bigint",
+			d.Rows("reservation_id text", "activity_id bigint", "sku_id bigint", "user_id bigint", "quantity bigint",
 				"price_amount text", "price_currency text", "created_ms bigint", "pay_before_ms bigint") +
-			` WHERE true ON CONFLICT DO NOTHING RETURNING id, reservation_id`,
+			` RETURNING id, reservation_id`,
 		addSold: `UPDATE skus SET sold = skus.sold + m.units FROM ` + d.Rows("activity_id bigint", "sku_id bigint", "units bigint") +
 			` WHERE skus.activity_id = m.activity_id AND skus.sku_id = m.sku_id`,
 

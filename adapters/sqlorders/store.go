@@ -73,6 +73,9 @@ type Dialect struct {
 	Rows func(columns ...string) string
 	// Args turns columns ([]int64 or []string, all of one length) into the arguments that Rows reads, from $1.
 	Args func(columns ...any) ([]any, error)
+	// Lookup joins a table ("outcomes o") to what stands before it, by one index lookup for each row of that and never
+	// by reading the table. join is CROSS JOIN or LEFT JOIN.
+	Lookup func(join, table, condition string) string
 	// LockSKUs ends a SELECT of skus s, so that it locks what it reads; "" when writers are alone anyway.
 	LockSKUs string
 	// LockActivities makes publications wait for each other; "" when writers are alone anyway.

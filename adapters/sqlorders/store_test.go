@@ -32,6 +32,10 @@ func (f *failing) Read(context.Context, func(Querier) error) error              
 func (f *failing) Ping(context.Context) error                                   { return nil }
 func (f *failing) Close() error                                                 { return nil }
 
+func noDialect() Dialect {
+	return Dialect{Rows: func(...string) string { return "" }, Lookup: func(_, _, _ string) string { return "" }}
+}
+
 func TestRetries(t *testing.T) {
 	again := fmt.Errorf("%w: %w: 40P01", admission.ErrUnavailable, ErrAgain)
 	for name, c := range map[string]struct {
@@ -50,7 +54,7 @@ func TestRetries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db := &failing{errs: c.errs}
 			var sleeps []time.Duration
-			s := New(db, Dialect{Rows: func(...string) string { return "" }}, Config{
+			s := New(db, noDialect(), Config{
 				Rand:  func() float64 { return 0.5 },
 				Sleep: func(_ context.Context, d time.Duration) error { sleeps = append(sleeps, d); return nil },
 			})
@@ -63,7 +67,7 @@ func TestRetries(t *testing.T) {
 	t.Run("a context that ends while waiting", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		db := &failing{errs: []error{again, again}}
-		s := New(db, Dialect{Rows: func(...string) string { return "" }}, Config{Rand: func() float64 { cancel(); return 1 }})
+		s := New(db, noDialect(), Config{Rand: func() float64 { cancel(); return 1 }})
 		if err := s.EndActivity(ctx, "1"); !errors.Is(err, ErrAgain) || db.tries != 1 {
 			t.Fatalf("%v after %d tries", err, db.tries)
 		}
@@ -91,7 +95,7 @@ func TestMigrationsAreNumbered(t *testing.T) {
 
 func TestBatchIsBounded(t *testing.T) {
 	db := &failing{}
-	s := New(db, Dialect{Rows: func(...string) string { return "" }}, Config{})
+	s := New(db, noDialect(), Config{})
 	_, err := s.Decide(t.Context(), make([]admission.OrderMessage, MaxBatch+1), time.Time{})
 	if !errors.Is(err, admission.ErrUnavailable) || db.tries != 0 {
 		t.Fatalf("%v after %d tries", err, db.tries)

@@ -41,7 +41,7 @@ CREATE TABLE outcomes (
     decided_ms              bigint NOT NULL,
     CHECK ((outcome = 'DUPLICATE') = (existing_reservation_id IS NOT NULL))
 );
-CREATE INDEX outcomes_buyer ON outcomes (activity_id, sku_id, user_id, request_id);
+CREATE INDEX outcomes_buyer ON outcomes (activity_id, sku_id, user_id);
 
 -- No foreign keys: an order is written only with its outcome, under the lock of its SKU's row, and they are
 -- deleted together; checking them again would cost a fifth of a batch.
@@ -51,7 +51,6 @@ CREATE TABLE orders (
     activity_id    bigint NOT NULL,
     sku_id         bigint NOT NULL,
     user_id        bigint NOT NULL,
-    request_id     text   COLLATE "C" NOT NULL,
     quantity       bigint NOT NULL CHECK (quantity > 0),
     price_amount   text   NOT NULL, -- of one unit
     price_currency text   NOT NULL,

@@ -40,7 +40,7 @@ CREATE TABLE outcomes (
     decided_ms              INTEGER NOT NULL,
     CHECK ((outcome = 'DUPLICATE') = (existing_reservation_id IS NOT NULL))
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX outcomes_buyer ON outcomes (activity_id, sku_id, user_id, request_id);
+CREATE INDEX outcomes_buyer ON outcomes (activity_id, sku_id, user_id);
 
 CREATE TABLE orders (
     id             INTEGER PRIMARY KEY AUTOINCREMENT, -- an id is never used twice
@@ -48,7 +48,6 @@ CREATE TABLE orders (
     activity_id    INTEGER NOT NULL,
     sku_id         INTEGER NOT NULL,
     user_id        INTEGER NOT NULL,
-    request_id     TEXT    NOT NULL,
     quantity       INTEGER NOT NULL CHECK (quantity > 0),
     price_amount   TEXT    NOT NULL, -- of one unit
     price_currency TEXT    NOT NULL,
