@@ -92,3 +92,11 @@ func TestLeadership(t *testing.T) {
 		conformance.Leadership(t, func(*testing.T) admission.Leadership { return NewLeadership(c) })
 	})
 }
+
+func TestLimiters(t *testing.T) {
+	onLimiterStores(t, func(t *testing.T, c goredis.UniversalClient) {
+		conformance.Limiters(t, func(*testing.T) conformance.LimiterStore {
+			return conformance.LimiterStore{Limiters: NewLimiters(c), Pass: time.Sleep}
+		})
+	})
+}

@@ -1,0 +1,227 @@
+package conformance
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-io/sluice/app/admission"
+)
+
+// LimiterStore is one backend of remote limiters on a real clock.
+type LimiterStore struct {
+	Limiters admission.Limiters
+	Pass     func(d time.Duration) // sleeps
+}
+
+var algorithms = map[string]admission.Algorithm{
+	"token bucket": admission.TokenBucket, "leaky bucket": admission.LeakyBucket,
+	"sliding counter": admission.SlidingCounter, "sliding log": admission.SlidingLog,
+}
+
+// Limiters is the suite of admission.Limiters. Cases use keys of their own, and bounds
+// that hold on a real clock, where time passes by itself.
+func Limiters(t *testing.T, open func(t *testing.T) LimiterStore) {
+	for name, a := range algorithms {
+		t.Run(name, func(t *testing.T) {
+			t.Run("capacity, then limited", func(t *testing.T) { limitCapacity(t, open(t), a) })
+			t.Run("L02 waiting exactly retry_after succeeds", func(t *testing.T) { limitRetry(t, open(t), a) })
+			t.Run("L03 any interval: burst + rate x length", func(t *testing.T) { limitBound(t, open(t), a) })
+			t.Run("L03 a change of policy is no refill", func(t *testing.T) { limitChange(t, open(t), a) })
+			t.Run("L08 out of range", func(t *testing.T) { limitArguments(t, open(t), a) })
+			t.Run("race", func(t *testing.T) { limitRace(t, open(t), a) })
+		})
+	}
+	t.Run("a slow rate is exact", func(t *testing.T) { limitSlow(t, open(t)) })
+	t.Run("a refusal does not push the refill away", func(t *testing.T) { limitRefusalsAreFree(t, open(t)) })
+	t.Run("limits answer for themselves", func(t *testing.T) { limitMany(t, open(t)) })
+}
+
+func limit(t *testing.T, a admission.Algorithm, tokens int64, per time.Duration, capacity int64) admission.Take {
+	id := fresh(t)
+	return admission.Take{Key: "rl:user:{u:" + id + "}:a:10001:s:90001", Algorithm: a, Tokens: tokens, Period: per, Capacity: capacity, Cost: 1}
+}
+
+func mustTake(t *testing.T, s LimiterStore, take admission.Take) admission.Taken {
+	t.Helper()
+	taken, err := s.Limiters.Take(t.Context(), []admission.Take{take})
+	if err != nil || len(taken) != 1 || taken[0].Err != nil {
+		t.Fatalf("take %+v: %+v, %v", take, taken, err)
+	}
+	return taken[0]
+}
+
+func limitCapacity(t *testing.T, s LimiterStore, a admission.Algorithm) {
+	take := limit(t, a, 5, time.Hour, 5)
+	for i := range 5 {
+		if got := mustTake(t, s, take); !got.OK || got.RetryAfter != 0 && got.RetryAfter != admission.Forever || math.Abs(got.Remaining-float64(4-i)) > 0.05 {
+			t.Errorf("call %d: got %+v", i+1, got)
+		}
+	}
+	got := mustTake(t, s, take)
+	if got.OK || got.RetryAfter <= 0 || got.RetryAfter > 2*time.Hour || got.Remaining > 0.05 {
+		t.Errorf("call 6: got %+v, want it limited with a wait", got)
+	}
+	other := take
+	other.Key += ":other"
+	other.Cost = 5
+	if got := mustTake(t, s, other); !got.OK {
+		t.Errorf("another key, all at once: got %+v", got)
+	}
+}
+
+func limitRetry(t *testing.T, s LimiterStore, a admission.Algorithm) {
+	take := limit(t, a, 7, 300*time.Millisecond, 7)
+	take.Cost = 3
+	waits := 0
+	for range 8 {
+		got := mustTake(t, s, take)
+		if got.OK {
+			continue
+		}
+		waits++
+		if got.RetryAfter <= 0 || got.RetryAfter > 600*time.Millisecond {
+			t.Fatalf("got %+v, want a wait of at most two windows", got)
+		}
+		s.Pass(got.RetryAfter)
+		if again := mustTake(t, s, take); !again.OK {
+			t.Errorf("after waiting exactly %v: got %+v", got.RetryAfter, again)
+		}
+	}
+	if waits == 0 {
+		t.Skip("the machine is too slow to be limited")
+	}
+}
+
+func limitBound(t *testing.T, s LimiterStore, a admission.Algorithm) {
+	const tokens, per = 10, 100 * time.Millisecond
+	take := limit(t, a, tokens, per, tokens)
+	var times []time.Duration // of admissions, when they were sent
+	begin := time.Now()
+	for time.Since(begin) < 450*time.Millisecond {
+		sent := time.Since(begin)
+		if mustTake(t, s, take).OK {
+			times = append(times, sent)
+		}
+		s.Pass(time.Millisecond)
+	}
+	// sent is before the store's moment, so an interval may be longer there by one call
+	slices.Sort(times)
+	for i := range times {
+		for j := i; j < len(times); j++ {
+			length := times[j] - times[i] + 30*time.Millisecond
+			if got, most := j-i+1, float64(tokens)+float64(tokens)*float64(length)/float64(per); float64(got) > most {
+				t.Fatalf("%d admitted within %v, want at most %.1f", got, length, most)
+			}
+		}
+	}
+	if len(times) < 2*tokens {
+		t.Errorf("%d admitted in %v, want more than the first burst", len(times), time.Since(begin))
+	}
+}
+
+func limitChange(t *testing.T, s LimiterStore, a admission.Algorithm) {
+	fast := limit(t, a, 10, 10*time.Second, 10)
+	slow := fast
+	slow.Period = 600 * time.Second
+	all := fast
+	all.Cost = 10
+	mustTake(t, s, all) // drained
+	for _, take := range []admission.Take{slow, fast, slow, fast} {
+		if got := mustTake(t, s, take); got.OK {
+			t.Fatalf("right after a change to 10 in %v: got %+v", take.Period, got)
+		}
+	}
+	more := fast
+	more.Capacity = 1000
+	if a == admission.TokenBucket {
+		if got := mustTake(t, s, more); got.OK {
+			t.Errorf("a wider bucket hands out tokens at once: %+v", got)
+		}
+	}
+}
+
+func limitArguments(t *testing.T, s LimiterStore, a admission.Algorithm) {
+	for what, spoil := range map[string]func(*admission.Take){
+		"no key":              func(k *admission.Take) { k.Key = "" },
+		"cost 0":              func(k *admission.Take) { k.Cost = 0 },
+		"cost -1":             func(k *admission.Take) { k.Cost = -1 },
+		"cost above capacity": func(k *admission.Take) { k.Cost = 6 },
+		"tokens -1":           func(k *admission.Take) { k.Tokens = -1 },
+		"period 0":            func(k *admission.Take) { k.Period = 0 },
+		"period of half a ms": func(k *admission.Take) { k.Period = time.Millisecond / 2 },
+		"everything too large": func(k *admission.Take) {
+			k.Capacity, k.Tokens, k.Period = math.MaxInt64, math.MaxInt64, math.MaxInt64/2*2
+		},
+		"unknown algorithm": func(k *admission.Take) { k.Algorithm = 9 },
+	} {
+		take := limit(t, a, 5, time.Minute, 5)
+		spoil(&take)
+		if taken, err := s.Limiters.Take(t.Context(), []admission.Take{take}); err == nil || taken[0].OK {
+			t.Errorf("%s: got %+v, %v, want an error", what, taken, err)
+		}
+	}
+	closed := limit(t, a, 0, time.Minute, 5)
+	if got := mustTake(t, s, closed); got.OK || got.RetryAfter != admission.Forever {
+		t.Errorf("rate 0: got %+v, want it closed", got)
+	}
+}
+
+func limitRace(t *testing.T, s LimiterStore, a admission.Algorithm) {
+	take := limit(t, a, 20, time.Hour, 20)
+	var admitted atomic.Int32
+	var group sync.WaitGroup
+	for range 50 {
+		group.Go(func() {
+			if taken, err := s.Limiters.Take(t.Context(), []admission.Take{take}); err == nil && taken[0].OK {
+				admitted.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if n := admitted.Load(); n != 20 {
+		t.Errorf("%d of 50 admitted at once, want 20", n)
+	}
+}
+
+func limitSlow(t *testing.T, s LimiterStore) {
+	glacial := limit(t, admission.TokenBucket, 1, 100*time.Second, 10) // 0.01/s
+	glacial.Cost = 10
+	mustTake(t, s, glacial)
+	glacial.Cost = 1
+	s.Pass(60 * time.Millisecond)
+	if got := mustTake(t, s, glacial); got.OK || got.RetryAfter > 100*time.Second || got.RetryAfter < 90*time.Second {
+		t.Errorf("0.01/s after 60 ms: got %+v, want a wait of just under 100 s", got)
+	}
+}
+
+func limitRefusalsAreFree(t *testing.T, s LimiterStore) {
+	take := limit(t, admission.TokenBucket, 1, 150*time.Millisecond, 1)
+	mustTake(t, s, take)
+	begin := time.Now()
+	for range 1000 {
+		if mustTake(t, s, take).OK {
+			return
+		}
+		s.Pass(5 * time.Millisecond)
+	}
+	t.Errorf("refused for %v at one in 150 ms: refusals cost something", time.Since(begin))
+}
+
+func limitMany(t *testing.T, s LimiterStore) {
+	one, two := limit(t, admission.TokenBucket, 1, time.Hour, 1), limit(t, admission.SlidingLog, 1, time.Hour, 1)
+	bad := one
+	bad.Cost = 0
+	for i, want := range []bool{true, false} {
+		taken, err := s.Limiters.Take(t.Context(), []admission.Take{one, bad, two})
+		if err != nil || taken[0].OK != want || taken[2].OK != want || taken[1].Err == nil {
+			t.Errorf("call %d: got %+v, %v", i+1, taken, err)
+		}
+	}
+	if taken, err := s.Limiters.Take(t.Context(), nil); len(taken) != 0 || err != nil {
+		t.Errorf("nothing: got %+v, %v", taken, err)
+	}
+}
