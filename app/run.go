@@ -37,9 +37,6 @@ func (s *service) start(ctx context.Context, running *sync.WaitGroup, failed cha
 	plain := func(f func(context.Context)) {
 		running.Go(func() { f(ctx) })
 	}
-	if s.stores.server != nil {
-		loop("embedded store", s.stores.server.Run)
-	}
 	for _, w := range s.watched {
 		plain(w.Run)
 	}

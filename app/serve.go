@@ -58,6 +58,11 @@ func newServe() *cobra.Command {
 // serve runs the service until ctx ends, then drains. The ready line is all that it
 // writes to out.
 func serve(ctx context.Context, c *config.Config, out, errOut io.Writer) error {
+	return serveWith(ctx, c, out, errOut, func(*service) {})
+}
+
+// serveWith is serve with a look at the service once it is wired.
+func serveWith(ctx context.Context, c *config.Config, out, errOut io.Writer, wired func(*service)) error {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // validated
 	log := slog.New(slog.NewJSONHandler(errOut, &slog.HandlerOptions{Level: level}))
@@ -80,10 +85,19 @@ func serve(ctx context.Context, c *config.Config, out, errOut io.Writer) error {
 		return err
 	}
 	defer s.close()
+	wired(s)
 	if s.stores.server != nil {
 		announceEmbedded(errOut, c, listeners)
 	}
 
+	// The embedded store outlives every loop that uses it.
+	store, stopStore := context.WithCancel(context.WithoutCancel(ctx))
+	var storing sync.WaitGroup
+	defer storing.Wait()
+	defer stopStore()
+	if s.stores.server != nil {
+		storing.Go(func() { _ = s.stores.server.Run(store) }) // it ends by its context alone
+	}
 	// Loops outlive the listeners: what the last requests left is still sent and marked.
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()

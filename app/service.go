@@ -83,6 +83,7 @@ type service struct {
 
 	operator atomic.Int32 // the operator's mode on this instance
 	wakeRoom chan struct{}
+	changed  chan struct{} // rules came into force: tell the fleet
 	results  httpapi.Results
 	draining atomic.Bool
 
@@ -91,7 +92,7 @@ type service struct {
 
 // newService opens the stores and wires everything. The caller closes it.
 func newService(ctx context.Context, c *config.Config, log *slog.Logger) (_ *service, err error) {
-	s := &service{config: c, log: log, clock: limit.NewClock(), registry: prometheus.NewRegistry(), wakeRoom: make(chan struct{}, 1)}
+	s := &service{config: c, log: log, clock: limit.NewClock(), registry: prometheus.NewRegistry(), wakeRoom: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := rules.InitSentinel(log); err != nil {
 		return nil, err
@@ -180,7 +181,13 @@ func (s *service) buildRules() error {
 		return exit.Code(exit.Usage, errNoZooKeeper)
 	}
 	s.rules = rules.NewApplier(applier)
-	s.rules.OnApply(func(*rules.Snapshot) { s.apply() })
+	s.rules.OnApply(func(*rules.Snapshot) {
+		s.apply()
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	})
 	return nil
 }
 
@@ -335,7 +342,7 @@ func (s *service) buildOrders() error {
 
 // buildControl makes what the leader runs, and this instance's line in the fleet.
 func (s *service) buildControl() error {
-	s.fleet = &control.Fleet{Store: s.stores.fleet, Now: s.now, Log: s.log, Self: s.line}
+	s.fleet = &control.Fleet{Store: s.stores.fleet, Now: s.now, Log: s.log, Self: s.line, Changed: s.changed}
 	s.leader = &control.Leader{Locks: s.stores.locks, Orders: s.stores.orders, Log: s.log}
 	s.waves = &control.Waves{
 		Room: s.stores.room, Stock: s.stores.stocks, Events: s.stores.events, Seed: s.room.Seed,

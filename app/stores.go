@@ -47,6 +47,7 @@ const connectWithin = 5 * time.Second
 // openStores connects to everything that the configuration names. A store that is away
 // is an exit code 3 that names the setting.
 func openStores(ctx context.Context, c *config.Config, reg prometheus.Registerer, log *slog.Logger) (s *stores, err error) {
+	redis.RouteLog(log)
 	s = &stores{}
 	defer func() {
 		if err != nil {
@@ -86,6 +87,10 @@ func openRedis(ctx context.Context, setting, url string, o redis.Options) (gored
 	defer cancel()
 	client, err := redis.Open(ctx, url, o)
 	if err != nil {
+		return nil, away(setting, err)
+	}
+	if err := redis.Preload(ctx, client); err != nil {
+		_ = client.Close()
 		return nil, away(setting, err)
 	}
 	return client, nil

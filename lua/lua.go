@@ -8,7 +8,10 @@
 // stay strings: a Lua number loses digits beyond 2^53. Replies are arrays.
 package lua
 
-import "embed"
+import (
+	"embed"
+	"strings"
+)
 
 //go:embed *.lua
 var files embed.FS
@@ -20,4 +23,17 @@ func Source(name string) string {
 		panic("lua: no script " + name)
 	}
 	return string(b)
+}
+
+// Names lists the scripts, sorted.
+func Names() []string {
+	entries, err := files.ReadDir(".")
+	if err != nil {
+		panic("lua: " + err.Error()) // the files are part of the program
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".lua"))
+	}
+	return names
 }

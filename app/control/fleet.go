@@ -40,11 +40,14 @@ type Fleet struct {
 	Self  func() Line
 	Now   func() time.Time
 	Log   *slog.Logger
+	// Changed wakes Run: this instance has something new to tell (rules in force), and
+	// somebody may wait for it.
+	Changed <-chan struct{}
 }
 
-// Run reports until ctx ends.
+// Run reports every period, and when something changed, until ctx ends.
 func (f *Fleet) Run(ctx context.Context) {
-	every(ctx, reportEvery, f.Log, "report", f.Report)
+	everyOr(ctx, reportEvery, f.Changed, f.Log, "report", f.Report)
 }
 
 // Report writes this instance's line once.

@@ -105,6 +105,11 @@ func pause(ctx context.Context, d time.Duration) {
 
 // every runs step each period until ctx ends; an error is logged and the next step tried.
 func every(ctx context.Context, period time.Duration, log *slog.Logger, name string, step func(context.Context) error) {
+	everyOr(ctx, period, nil, log, name, step)
+}
+
+// everyOr is every, and a step as well when woken.
+func everyOr(ctx context.Context, period time.Duration, wake <-chan struct{}, log *slog.Logger, name string, step func(context.Context) error) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	failing := false
@@ -122,6 +127,7 @@ func every(ctx context.Context, period time.Duration, log *slog.Logger, name str
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-wake:
 		}
 	}
 }
