@@ -72,7 +72,7 @@ type Gate struct {
 	seats     map[admission.SKURef]*limit.Seats // guarded by applying
 
 	sources  *limit.Keyed
-	prefixes *limit.Stripes
+	prefixes *limit.Stripes // made by the first Apply: full at its rate, where a changed one would begin empty
 	users    *limit.Keyed
 	devices  *limit.Keyed
 	callers  *limit.Keyed // users of the calls that are no submit
@@ -99,9 +99,6 @@ func NewGate(c Config) (*Gate, error) {
 		}
 	}
 	if g.penalties, err = limit.NewPenalties(penaltyEntries); err != nil {
-		return nil, err
-	}
-	if g.prefixes, err = limit.NewStripes(prefixStripes, limit.Rate{}); err != nil {
 		return nil, err
 	}
 	return g, nil

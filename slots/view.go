@@ -107,7 +107,11 @@ func (g *Gate) Apply(s *rules.Snapshot, serve []admission.SKURef, now limit.Inst
 	if rule, err := limit.NewPenaltyRule(s.Penalty.Refusals, s.Penalty.Window, s.Penalty.For); err == nil {
 		w.penalty = rule // the rules have validated it; none if they ever did not
 	}
-	g.prefixes.SetRate(now, rate(s.PrefixLimit.Limit))
+	if g.prefixes == nil {
+		g.prefixes, _ = limit.NewStripes(prefixStripes, rate(s.PrefixLimit.Limit)) // a constant power of two
+	} else {
+		g.prefixes.SetRate(now, rate(s.PrefixLimit.Limit))
+	}
 	for _, h := range s.Sentinel.Hotspot {
 		w.sentinelArgs = w.sentinelArgs || h.ParamIndex != argSKU && h.ParamIndex != argActivity
 	}
