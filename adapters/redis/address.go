@@ -99,9 +99,7 @@ func (a *address) parseHosts(s string) error {
 		port = "26379"
 	}
 	for h := range strings.SplitSeq(s, ",") {
-		// the scheme may be repeated before each host of a list
-		h = strings.TrimPrefix(strings.TrimSpace(h), a.scheme+"://")
-		if h == "" {
+		if h = strings.TrimSpace(h); h == "" {
 			return fmt.Errorf("host list %q: a host is empty", s)
 		}
 		if _, _, err := net.SplitHostPort(h); err != nil {

@@ -328,3 +328,44 @@ func await(t *testing.T, what string, so func() bool) {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
+
+// Through Sentinel the client finds the primary, and the new one after a failover.
+func TestSentinelFailover(t *testing.T) {
+	primary, replica := servers.StartOwnRedis(t, "--repl-diskless-sync-delay", "0"), servers.StartOwnRedis(t)
+	watch := servers.StartOwnSentinel(t, primary)
+	if err := openURL(t, replica.URL()).(*goredis.Client).SlaveOf(t.Context(), "127.0.0.1", strconv.Itoa(primary.Port)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := NewStock(openURL(t, "redis+sentinel://"+watch.Addr()+"/mymaster"), StockOptions{})
+	spec := freshSpec(10)
+	if _, err := s.Warm(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Policy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	sold(t, s, spec, 0, 3)
+	await(t, "the replica", func() bool { return s.Replicas(t.Context(), spec.Ref, 1, time.Second) == nil })
+	look := openURL(t, watch.URL())
+	await(t, "the sentinel to know the replica", func() bool {
+		replicas, err := look.(*goredis.Client).Do(t.Context(), "sentinel", "replicas", "mymaster").Slice()
+		return err == nil && len(replicas) == 1
+	})
+	primary.Kill()
+	killed := time.Now()
+	a := someArgs()
+	a.Ref, a.UserID, a.ReservationID = spec.Ref, "79999999", "r_new"
+	await(t, "an answer of the new primary", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		r, err := s.Reserve(ctx, a)
+		if err == nil && r.Code != admission.ReserveClosed {
+			t.Fatalf("after the failover: %+v, want closed until restored", r)
+		}
+		return err == nil
+	})
+	t.Logf("answers %v after the kill", time.Since(killed).Round(10*time.Millisecond))
+	if n, err := s.Tally(t.Context(), spec.Ref); err != nil || !n.Conserved() || n.Live != 3 {
+		t.Errorf("%+v, %v", n, err)
+	}
+}

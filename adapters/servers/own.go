@@ -1,9 +1,11 @@
 package servers
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -30,6 +32,24 @@ func StartOwnRedis(t testing.TB, args ...string) *OwnRedis {
 		"--port", strconv.Itoa(r.Port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(),
 		"--maxmemory-policy", "noeviction", "--loglevel", "warning",
 	}, args...)
+	r.Start()
+	t.Cleanup(r.Kill)
+	return r
+}
+
+// StartOwnSentinel starts a Redis Sentinel of one test that watches primary as "mymaster"
+// and decides alone.
+func StartOwnSentinel(t testing.TB, primary *OwnRedis) *OwnRedis {
+	t.Helper()
+	r := &OwnRedis{Port: freePort(t), t: t}
+	file := filepath.Join(t.TempDir(), "sentinel.conf") // it writes its state there
+	settings := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor mymaster 127.0.0.1 %d 1\n"+
+		"sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 2000\n",
+		r.Port, filepath.Dir(file), primary.Port)
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.args = []string{file, "--sentinel", "--loglevel", "warning"}
 	r.Start()
 	t.Cleanup(r.Kill)
 	return r

@@ -9,8 +9,9 @@ import (
 // wraps its faults in ErrUnavailable or ErrUnknownResult.
 type Stock interface {
 	// Warm creates the SKU's stock if it is absent and otherwise changes only the
-	// activity version and times when spec's version is the stored one + 1. It never
-	// touches remaining. A different total of an existing stock is ErrConflict.
+	// activity version and times, and only to a greater version: a publisher that died
+	// before warming one version does not stop the next. It never touches remaining. A
+	// different total of an existing stock is ErrConflict.
 	Warm(ctx context.Context, spec StockSpec) (created bool, err error)
 	// Reserve is idempotent on (user, request_id).
 	Reserve(ctx context.Context, args ReserveArgs) (ReserveResult, error)
@@ -85,7 +86,7 @@ const (
 type ReserveResult struct {
 	Code   ReserveCode
 	Record RequestRecord // of Reserved, ReserveSame, ReserveHolder
-	Mark   Mark          // of ReserveSoldOut
+	Mark   Mark          // of ReserveSoldOut when nothing is left; zero while fewer units than wanted are
 }
 
 // RequestRecord is the stored result of one (user, request_id).
