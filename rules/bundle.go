@@ -16,7 +16,7 @@ type Bundle struct {
 	Comment   string            `json:"comment,omitempty"`
 	Confirm   string            `json:"confirm,omitempty"` // hash of this bundle: "yes, I mean the implausible change"
 	Sentinel  SentinelFamilies  `json:"sentinel,omitzero"`
-	Stages    map[string]string `json:"stages,omitempty"` // stage -> off | shadow | on
+	Stages    map[string]string `json:"stages,omitempty" enum:"off,shadow,on"` // stage -> off | shadow | on
 	Limits    Limits            `json:"limits,omitzero"`
 	Admission Family[Admission] `json:"admission,omitzero"`
 	Overload  Overload          `json:"overload,omitzero"`
@@ -85,8 +85,8 @@ type Rate struct {
 
 // Override gives one user, device or source a rate of its own. It stands above every other rule.
 type Override struct {
-	Dimension  string  `json:"dimension" need:""` // source, user, device, status, join, ticket
-	Key        string  `json:"key" need:""`       // user_id, device_hash, or an address with or without /24, /32, /48, /64
+	Dimension  string  `json:"dimension" need:"" enum:"source,user,device,status,join,ticket"` // source, user, device, status, join, ticket
+	Key        string  `json:"key" need:""`                                                    // user_id, device_hash, or an address with or without /24, /32, /48, /64
 	ActivityID string  `json:"activity_id,omitempty"`
 	SKUID      string  `json:"sku_id,omitempty"`
 	PerSecond  float64 `json:"rate_per_s" need:""`
@@ -100,7 +100,7 @@ type Admission struct {
 	ActivityID        string          `json:"activity_id" need:""`
 	SKUID             string          `json:"sku_id" need:""`
 	PolicyVersion     int64           `json:"policy_version" need:""`
-	Mode              *string         `json:"mode,omitempty"` // NORMAL, DEGRADED, QUEUE_ONLY, CLOSED
+	Mode              *string         `json:"mode,omitempty" enum:"NORMAL,DEGRADED,QUEUE_ONLY,CLOSED"` // NORMAL, DEGRADED, QUEUE_ONLY, CLOSED
 	MaxOriginQPS      *float64        `json:"max_origin_qps,omitempty"`
 	MaxInFlight       *int64          `json:"max_in_flight,omitempty"` // of one instance
 	TicketTTLMS       *int64          `json:"ticket_ttl_ms,omitempty"`
@@ -120,7 +120,7 @@ type Admission struct {
 
 // Lease says how the cluster-wide budget is shared out.
 type Lease struct {
-	Strategy       *string  `json:"strategy,omitempty"` // lease, share, central
+	Strategy       *string  `json:"strategy,omitempty" enum:"lease,share,central"` // lease, share, central
 	LeaseMS        *int64   `json:"lease_ms,omitempty"`
 	Burst          *int64   `json:"burst,omitempty"` // default max(1, R x lease_ms)
 	RampMS         *int64   `json:"ramp_ms,omitempty"`

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"sync"
 	"time"
 
 	"github.com/alibaba/sentinel-golang/core/circuitbreaker"
@@ -78,9 +79,8 @@ func take[T any](f *Family[T], def Family[T]) {
 	}
 }
 
-// shipped decodes the default without validating it: Decode of the default validates, and
-// validation must not depend on itself.
-func shipped() *Bundle { return Default() }
+// shipped is the default bundle, decoded once; it is read only.
+var shipped = sync.OnceValue(Default)
 
 func (s *Snapshot) compileStages(stages map[string]string) {
 	for name, setting := range stages {

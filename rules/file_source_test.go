@@ -19,7 +19,7 @@ func TestFileSource(t *testing.T) {
 }
 
 func TestFileSourcePushToEffect(t *testing.T) {
-	took := conformance.PushToEffect(t, fileBackend(t, renameOver), 20)
+	took := conformance.PushToEffect(t, fileBackend(t, renameOver), 5)
 	t.Logf("min %v median %v max %v", took[0], took[len(took)/2], took[len(took)-1])
 	if most := took[len(took)-1]; most > time.Second {
 		t.Errorf("a push took %v", most)

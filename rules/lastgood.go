@@ -83,3 +83,14 @@ func writeFile(path string, content []byte) error {
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
+
+// LastGoodUsable reports whether an instance could start from that file now, with its source
+// away: the file is whole, still valid, and younger than its own max_stale_ms.
+func LastGoodUsable(path string, now time.Time) bool {
+	last, err := readLastGood(path)
+	if err != nil || last == nil {
+		return false
+	}
+	doc, _, err := Decode([]byte(last.Document))
+	return err == nil && now.Sub(last.Confirmed) <= Compile(doc).Overload.MaxStale
+}

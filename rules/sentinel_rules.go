@@ -47,7 +47,7 @@ type HotspotRule struct {
 	DurationInSec     int64          `json:"durationInSec,omitempty"`
 	ParamsMaxCapacity int64          `json:"paramsMaxCapacity,omitempty"`
 	SpecificItems     []SpecificItem `json:"specificItems,omitempty"`
-	Engine            string         `json:"engine,omitempty"` // bounded, sentinel; default by parameter
+	Engine            string         `json:"engine,omitempty" enum:"bounded,sentinel"` // bounded, sentinel; default by parameter
 	Shadow            bool           `json:"shadow,omitempty"`
 }
 
