@@ -77,7 +77,7 @@ func (e *PoisonError) Error() string {
 	return fmt.Sprintf("%d undecidable messages, the first: %s", len(e.Reasons), e.Reasons[first])
 }
 
-// ErrAmount: a payment of another amount or currency than the order's.
+// ErrAmount means a payment of another amount or currency than the order's.
 var ErrAmount = errAmount{}
 
 type errAmount struct{}
