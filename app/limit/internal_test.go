@@ -3,6 +3,7 @@ package limit
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -27,5 +28,44 @@ func TestCoarse(t *testing.T) {
 func TestShardFillsCacheLines(t *testing.T) {
 	if size := unsafe.Sizeof(shard{}); size != 128 {
 		t.Errorf("shard is %d bytes, want 128", size)
+	}
+}
+
+// A call that still holds a bucket whose policy has been replaced is refused and told to
+// look again: nothing is charged to, or given back by, what nobody reads any more.
+func TestSealedBucketAdmitsNobody(t *testing.T) {
+	r, _ := NewRate(1, 5)
+	b := NewBucket(r)
+	b.Allow(0, 2)
+	old := b.cell.Load()
+	last := seal(&old.tat, old.rate, 0)
+	if d, ok := allow(&old.tat, old.rate, 0, 1); ok || d.OK || d.RetryAfter != sealedRetry {
+		t.Errorf("a sealed bucket answered %+v, %v", d, ok)
+	}
+	refund(&old.tat, old.rate, 0, 5)
+	if got := old.tat.Load(); got != sealed || last != int64(2*time.Second) {
+		t.Errorf("sealed at %d, then %d", last, got)
+	}
+	if d := b.Allow(0, 1); d.OK || d.RetryAfter != sealedRetry {
+		t.Errorf("while the change is under way: %+v", d)
+	}
+}
+
+// A goroutine that was stopped while the ring went round adds to the newest slot, never to
+// one that has been taken over, nor back to its own.
+func TestLateUnitsCountInTheNewestSlot(t *testing.T) {
+	w, _ := NewSlottedWindow(10, 63*time.Second) // slots of 1 s
+	w.Allow(Instant(5*time.Second), 1)
+	w.advance(5 + slots)
+	if w.add(5, 1) {
+		t.Error("added to a slot that has left the ring")
+	}
+	w.sum.Add(1)
+	w.record(1)
+	if d := w.Allow(Instant((5+2*slots-1)*time.Second), 10); d.OK || d.Remaining != 9 {
+		t.Errorf("the late unit is not counted for a whole window: %+v", d)
+	}
+	if d := w.Allow(Instant((5+2*slots)*time.Second), 10); !d.OK {
+		t.Errorf("the late unit never leaves: %+v", d)
 	}
 }

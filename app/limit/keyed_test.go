@@ -86,7 +86,7 @@ func TestKeyedOverflow(t *testing.T) {
 	k.Allow(0, key(1), 1, user)
 	k.Allow(0, key(2), 1, user)
 	for i, want := range []bool{true, true, false} { // stripe: 1/s, burst 2
-		if d := k.Allow(0, key(uint64(10+i)), 1, user); d.OK != want {
+		if d := k.Allow(0, key(uint64(10+i)), 1, user); d.OK != want || d.Remaining != 0 {
 			t.Fatalf("new key %d: %+v", i, d)
 		}
 	}
@@ -104,11 +104,12 @@ func TestKeyedOverflow(t *testing.T) {
 // A key whose bucket is full again makes room for a new one, and loses nothing by it.
 func TestKeyedReplacesFullBuckets(t *testing.T) {
 	k := small(2)
-	k.Allow(0, key(1), 1, user)     // full again at 2 s
-	k.Allow(0, key(2), 3, user)     // full again at 6 s
-	k.Allow(2*sec, key(3), 3, user) // takes the place of 1
-	k.Allow(2*sec, key(1), 1, user) // nobody else is full: overflow
-	if s := k.Stats(); s.Replaced != 1 || s.Overflowed != 1 || s.Entries != 2 {
+	k.Allow(0, key(1), 1, user)       // full again at 2 s
+	k.Allow(0, key(2), 3, user)       // full again at 6 s
+	k.Allow(2*sec-1, key(9), 1, user) // too soon: overflow
+	k.Allow(2*sec, key(3), 3, user)   // takes the place of 1
+	k.Allow(2*sec, key(1), 1, user)   // nobody else is full: overflow
+	if s := k.Stats(); s.Replaced != 1 || s.Overflowed != 2 || s.Entries != 2 {
 		t.Fatalf("%+v", s)
 	}
 	if v := k.Inspect(2*sec, key(2), user); !v.Tracked || v.Remaining != 1 {
@@ -232,9 +233,10 @@ func TestKeyedAgreesWithMap(t *testing.T) {
 		now := limit.Instant(0)
 		for range rapid.IntRange(1, 400).Draw(t, "calls") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(100*ms)).Draw(t, "step")))
-			// Few distinct high bits: long probes that wrap round the end.
+			// Few distinct high bits: homes side by side, at the end of the table, so that
+			// probes are long, run into each other and wrap round.
 			id := rapid.Uint64Range(1, keys).Draw(t, "id")
-			at := limit.Key{ID: ^uint64(0) - id<<16 + id%2}
+			at := limit.Key{ID: ^uint64(0) - id%5<<57 - id<<16 - id%2}
 			b := model[id]
 			if b == nil {
 				b = limit.NewBucket(user)

@@ -32,6 +32,18 @@ func TestSlidingLog(t *testing.T) {
 	})
 }
 
+// An older reading is logged as the newest one: the log stays in order, and its last unit
+// does not make room for the one before.
+func TestSlidingLogOlderReading(t *testing.T) {
+	l := must(limit.NewSlidingLog(2, time.Second))
+	play(t, l, []step{
+		{5 * sec, 1, true, 0, 1},
+		{4 * sec, 1, true, 0, 0},
+		{5500 * ms, 2, false, 500 * time.Millisecond, 0},
+		{6 * sec, 2, true, 0, 0},
+	})
+}
+
 func TestSlidingCounter(t *testing.T) {
 	c := must(limit.NewSlidingCounter(4, time.Second))
 	play(t, c, []step{
