@@ -70,7 +70,10 @@ for _, i in ipairs(others) do
   end
   at = math.min(at, now)
   if stored[i] == 'i:' .. me then
-    mine = {seq = tonumber(s), at = at, granted = tonumber(granted), retry = tonumber(retry)}
+    -- after two leases even an instance's own sequence is forgotten
+    if now - at <= 2 * lease then
+      mine = {seq = tonumber(s), at = at, granted = tonumber(granted), retry = tonumber(retry)}
+    end
   elseif now - at > 2 * lease then
     gone[#gone + 1] = stored[i]
   else
