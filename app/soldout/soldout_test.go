@@ -1,0 +1,258 @@
+package soldout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/sluice-io/sluice/app/admission"
+)
+
+var ref = admission.SKURef{ActivityID: "10001", SKUID: "90001"}
+
+const ttl = time.Second
+
+// store is a stock whose snapshot and log the test writes.
+type store struct {
+	admission.Stock
+	snap   admission.StockSnapshot
+	events []admission.LogEvent
+	err    error
+	reads  int
+}
+
+func (s *store) Snapshot(context.Context, admission.SKURef) (admission.StockSnapshot, error) {
+	s.reads++
+	snap := s.snap
+	snap.LogLength = int64(len(s.events))
+	return snap, s.err
+}
+
+func (s *store) Log(_ context.Context, _ admission.SKURef, from int64, limit int) ([]admission.LogEvent, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	to := min(int(from)+limit, len(s.events))
+	return s.events[from:to], nil
+}
+
+// reserve sells a unit to a user.
+func (s *store) reserve(user string) {
+	s.snap.Remaining--
+	s.events = append(s.events, admission.LogEvent{Kind: admission.LogReserved, UserID: user, RequestID: "request-" + user, BodyHash: "hash", ReservationID: "r-" + user, Outcome: admission.PollQueued})
+	if s.snap.Remaining == 0 {
+		s.snap.Epoch++
+	}
+}
+
+// giveBack returns a user's unit.
+func (s *store) giveBack(user string) {
+	if s.snap.Remaining == 0 {
+		s.snap.Epoch++
+	}
+	s.snap.Remaining++
+	s.events = append(s.events, admission.LogEvent{Kind: admission.LogReturned, UserID: user, FreesUser: true, Attempt: 1})
+}
+
+type fixture struct {
+	*Board
+	store *store
+	clock int64
+	t     *testing.T
+}
+
+func newFixture(t *testing.T, stock int64) *fixture {
+	f := &fixture{t: t, store: &store{snap: admission.StockSnapshot{Mark: admission.Mark{Incarnation: 1, ActivityVersion: 1}, Total: stock, Remaining: stock, Open: true}}}
+	f.Board = New(f.store, func() int64 { return f.clock }, NewMetrics(prometheus.NewRegistry()))
+	f.Serve([]admission.SKURef{ref}, func(admission.SKURef) time.Duration { return ttl })
+	return f
+}
+
+func (f *fixture) step() {
+	f.t.Helper()
+	if err := f.Step(f.t.Context()); err != nil && f.store.err == nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) ask(user string) (admission.Decision, *admission.Request) {
+	req := &admission.Request{UserID: user, Activity: &admission.Activity{ID: ref.ActivityID}, SKU: &admission.SKU{ID: ref.SKUID}}
+	return f.Check(req), req
+}
+
+func (f *fixture) want(user string, o admission.Outcome) {
+	f.t.Helper()
+	d, req := f.ask(user)
+	req.End(d)
+	if d.Outcome != o {
+		f.t.Errorf("user %s got %v, want %v", user, d.Outcome, o)
+	}
+}
+
+func TestMarkAnswersStrangersAndPassesHolders(t *testing.T) {
+	f := newFixture(t, 2)
+	f.step()
+	f.want("1", admission.Pass)
+	f.store.reserve("1")
+	f.store.reserve("2")
+	f.step()
+	f.want("3", admission.SoldOut)
+	d, req := f.ask("1")
+	if d.Refused() || req.Holder.ReservationID != "r-1" || req.Holder.RequestID != "request-1" {
+		t.Errorf("holder got %v and %+v, want a pass with the reservation", d, req.Holder)
+	}
+	if got := testutil.ToFloat64(f.metrics.Hits); got != 1 {
+		t.Errorf("%v hits, want 1", got)
+	}
+}
+
+// TestMarkWaitsForTheLog: a mark from a reserve reply answers nobody until the log has
+// been followed up to it, or somebody who has just bought elsewhere would be told a lie.
+func TestMarkWaitsForTheLog(t *testing.T) {
+	f := newFixture(t, 1)
+	f.step()
+	f.store.reserve("1") // on another instance
+	mark := f.store.snap.Mark
+	mark.LogLength = int64(len(f.store.events))
+	f.Observe(ref, mark)
+	f.want("1", admission.Pass)
+	f.want("2", admission.Pass)
+	f.step()
+	f.want("1", admission.Pass)
+	f.want("2", admission.SoldOut)
+}
+
+// TestReopenedByEventAndBySnapshot is M03: events in every order, doubled and stale.
+func TestReopenedByEventAndBySnapshot(t *testing.T) {
+	f := newFixture(t, 1)
+	f.store.reserve("1")
+	f.step()
+	f.want("2", admission.SoldOut)
+	sold := admission.Event{Type: admission.EventSoldOut, ActivityID: ref.ActivityID, SKUID: ref.SKUID, Version: 1, Incarnation: 1, Epoch: f.store.snap.Epoch}
+	f.store.giveBack("1")
+	reopened := sold
+	reopened.Type, reopened.Epoch = admission.EventReopened, f.store.snap.Epoch
+	old := reopened
+	old.Epoch -= 2
+	before := testutil.ToFloat64(f.metrics.Ignored)
+	for _, e := range []admission.Event{old, reopened, sold, sold, reopened} {
+		f.Event(e)
+	}
+	f.want("2", admission.Pass)
+	if got := testutil.ToFloat64(f.metrics.Ignored) - before; got != 2 {
+		t.Errorf("%v stale events ignored, want the old one and the repeat", got)
+	}
+	f.step()
+	f.want("1", admission.Pass)
+	if h, holds := f.Holder(ref, "1"); holds || h.Attempt != 1 {
+		t.Errorf("a freed user holds %v with attempt %d, want nothing and 1", holds, h.Attempt)
+	}
+
+	// Lost events: the snapshot alone closes and opens.
+	f.store.reserve("2")
+	f.step()
+	f.want("3", admission.SoldOut)
+	f.store.giveBack("2")
+	f.step()
+	f.want("3", admission.Pass)
+}
+
+// TestOlderSnapshotIsIgnored: a replica that lags must not open or close anything.
+func TestOlderSnapshotIsIgnored(t *testing.T) {
+	f := newFixture(t, 1)
+	lagging := f.store.snap
+	f.store.reserve("1")
+	f.step()
+	newer := f.store.snap
+	f.store.snap = lagging
+	f.step()
+	f.want("2", admission.SoldOut)
+	f.store.snap = newer
+	if testutil.ToFloat64(f.metrics.Ignored) == 0 {
+		t.Error("the roll-back was not counted")
+	}
+}
+
+// TestLapsedMarkSendsOneProbe: when the stock store is away marks lapse, and one request
+// at a time asks in place of all; its turn goes on whatever it met.
+func TestLapsedMarkSendsOneProbe(t *testing.T) {
+	f := newFixture(t, 1)
+	f.store.reserve("1")
+	f.step()
+	f.store.err = errors.New("away")
+	f.clock += int64(ttl)
+	d, probe := f.ask("2")
+	if d.Refused() {
+		t.Fatalf("the first request after the lapse got %v, want to probe", d)
+	}
+	f.want("3", admission.SoldOut)
+	probe.End(admission.Decision{Outcome: admission.RateLimited})
+	f.want("3", admission.Pass)
+	f.store.err = nil
+	f.step()
+	f.want("3", admission.SoldOut)
+}
+
+// TestNewIncarnationStartsTheLogOver: a restored stock has a new log.
+func TestNewIncarnationStartsTheLogOver(t *testing.T) {
+	f := newFixture(t, 2)
+	f.store.reserve("1")
+	f.store.reserve("2")
+	f.step()
+	f.store.events = nil
+	f.store.snap.Incarnation++
+	f.store.snap.Remaining = 1
+	f.store.reserve("2")
+	f.step()
+	if _, holds := f.Holder(ref, "1"); holds {
+		t.Error("a reservation that the restore did not bring back is still held")
+	}
+	f.want("2", admission.Pass)
+	f.want("1", admission.SoldOut)
+}
+
+// TestConvergesFromAnyOrder: whatever was lost, doubled or reordered, one snapshot and the
+// log bring every instance to the truth.
+func TestConvergesFromAnyOrder(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for round := range 200 {
+		f := newFixture(t, 3)
+		held := map[string]bool{}
+		for range 30 {
+			user := fmt.Sprint(1 + rnd.IntN(6))
+			switch {
+			case held[user]:
+				f.store.giveBack(user)
+				delete(held, user)
+			case f.store.snap.Remaining > 0:
+				f.store.reserve(user)
+				held[user] = true
+			}
+			if rnd.IntN(3) == 0 {
+				f.step()
+			}
+			if rnd.IntN(3) == 0 {
+				f.Event(admission.Event{Type: admission.EventReopened, ActivityID: ref.ActivityID, SKUID: ref.SKUID, Version: 1, Incarnation: 1, Epoch: int64(rnd.IntN(int(f.store.snap.Epoch) + 1))})
+			}
+			f.clock += int64(rnd.IntN(int(ttl)))
+		}
+		f.step()
+		for u := 1; u <= 6; u++ {
+			user := fmt.Sprint(u)
+			if _, holds := f.Holder(ref, user); holds != held[user] {
+				t.Fatalf("round %d: user %s holds %v, the store says %v", round, user, holds, held[user])
+			}
+			want := admission.Pass
+			if f.store.snap.Remaining == 0 && !held[user] {
+				want = admission.SoldOut
+			}
+			f.want(user, want)
+		}
+	}
+}
