@@ -118,7 +118,7 @@ func (s *service) followDirectory(ctx context.Context) {
 	known := ""
 	s.every(ctx, rereadEvery/4, "directory", func(context.Context) error {
 		var b strings.Builder
-		for _, ref := range s.directory.SKUs() {
+		for _, ref := range s.directory.SKUs(s.now()) {
 			b.WriteString(ref.Tag())
 		}
 		if b.String() != known {

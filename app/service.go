@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -81,6 +82,7 @@ type service struct {
 	waves   *control.Waves
 	budgets *control.Budgets
 
+	applying sync.Mutex
 	operator atomic.Int32 // the operator's mode on this instance
 	wakeRoom chan struct{}
 	changed  chan struct{} // rules came into force: tell the fleet
@@ -195,11 +197,13 @@ var errNoZooKeeper = errors.New("rules.source: zookeeper is not served by this v
 
 // apply puts the snapshot in force, for the SKUs that are known now, everywhere.
 func (s *service) apply() {
+	s.applying.Lock() // rules and directory both call it: the newer snapshot must win
+	defer s.applying.Unlock()
 	snap := s.rules.Snapshot()
 	if snap == nil {
 		return
 	}
-	refs := s.directory.SKUs()
+	refs := s.directory.SKUs(s.now())
 	s.gate.Apply(snap, refs, s.clock.Now())
 	s.board.Serve(refs, func(ref admission.SKURef) time.Duration { return snap.Policy(ref).LocalSoldOutTTL })
 	policies := lease.Policies{Of: map[admission.SKURef]lease.Policy{}}
@@ -440,7 +444,8 @@ func (s *service) buildListeners() error {
 		Now: s.now, Mono: func() int64 { return int64(s.clock.Now()) }, Jitter: rand.Float64, Log: s.log,
 		ByPath: s.directory.ByPath, ByID: s.directory.ByID,
 		Source: s.sourceOf(resolver), GatewayUser: s.gatewayUser(resolver),
-		Enter: s.gate.Enter, Reserve: s.gate.Reserve, Place: s.place, Call: s.gate.Call,
+		Budget: func() time.Duration { return s.budgetsInForce().Total() },
+		Enter:  s.gate.Enter, Reserve: s.gate.Reserve, Place: s.place, Call: s.gate.Call,
 		Identify: s.gate.Identify, ChargeSource: s.gate.ChargeSource,
 		Decided: func(call admission.Call, req *admission.Request, d admission.Decision) {
 			funnel.Decided(call, req, d)
@@ -452,8 +457,13 @@ func (s *service) buildListeners() error {
 	if s.stores.server != nil {
 		deps.SignIn = s.signIn
 	}
-	deps.Page = s.page()
+	if deps.Page, err = s.page(deps); err != nil {
+		return err
+	}
 	s.public = httpapi.New(deps)
+	if !s.config.Has("gateway") {
+		s.public = httpapi.Absent(s.now, rand.Float64)
+	}
 	s.internal = httpapi.NewInternal(httpapi.InternalDeps{
 		Now: s.now, Jitter: rand.Float64, PaymentKey: s.keyring.payment, Pay: s.results.Pay, Unready: s.unready,
 		Metrics: promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}),
@@ -556,7 +566,7 @@ func (s *service) unready() []string {
 	if err := s.stores.queue.Ready(ctx); err != nil {
 		reasons = append(reasons, "queue: "+err.Error())
 	}
-	for _, ref := range s.directory.SKUs() {
+	for _, ref := range s.directory.SKUs(s.now()) {
 		if !s.board.CaughtUp(ref) {
 			reasons = append(reasons, fmt.Sprintf("sold-out snapshot of activity %s SKU %s is not read yet", ref.ActivityID, ref.SKUID))
 		}

@@ -40,15 +40,14 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Budgets bound a submit's time. They are policy and may change while requests run.
+// Budgets bound the stages that wait. They are policy and may change while requests run.
 type Budgets struct {
-	Request time.Duration // from the body to the answer
-	Claim   time.Duration // of the nonce claim
+	Claim time.Duration // of the nonce claim
 }
 
 // DefaultBudgets are those of 80-overload.
 func DefaultBudgets() Budgets {
-	return Budgets{Request: 100 * time.Millisecond, Claim: 5 * time.Millisecond}
+	return Budgets{Claim: 5 * time.Millisecond}
 }
 
 func (c Config) withDefaults() Config {

@@ -33,6 +33,9 @@ type Waves struct {
 	Metrics *Metrics
 }
 
+// wavesAfterClosing is how long the leader still publishes an activity's last state.
+const wavesAfterClosing = time.Minute
+
 // hall is what the leader holds of one activity.
 type hall struct {
 	line    *waitroom.Line
@@ -54,7 +57,8 @@ func (w *Waves) Lead(ctx context.Context, term int64, interval time.Duration, ac
 		counts := Counts(lines)
 		var first error
 		for _, a := range activities() {
-			if a.Ended && halls[a.ID] == nil {
+			if w.Now().After(a.ClosesAt.Add(wavesAfterClosing)) || a.Ended && halls[a.ID] == nil {
+				delete(halls, a.ID)
 				continue
 			}
 			h := halls[a.ID]

@@ -46,11 +46,16 @@ func (d *Directory) ByID(id string) *admission.Activity { return d.view.Load().b
 // All lists the activities by id. The slice is shared: read only.
 func (d *Directory) All() []*admission.Activity { return d.view.Load().all }
 
-// SKUs lists every SKU of every activity that is not ended.
-func (d *Directory) SKUs() []admission.SKURef {
+// servedAfterClosing is how long after its closing an activity's SKUs are still followed:
+// its last orders are paid or cancelled, and their owners ask.
+const servedAfterClosing = time.Hour
+
+// SKUs lists every SKU that this instance serves at now: of the activities that are not
+// ended and have not been closed for long.
+func (d *Directory) SKUs(now time.Time) []admission.SKURef {
 	var refs []admission.SKURef
 	for _, a := range d.All() {
-		if a.Ended {
+		if a.Ended || now.After(a.ClosesAt.Add(servedAfterClosing)) {
 			continue
 		}
 		for i := range a.SKUs {

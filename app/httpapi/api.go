@@ -35,6 +35,9 @@ type Deps struct {
 	// GatewayUser is the identity that a gateway inside a trusted CIDR set; "" otherwise.
 	GatewayUser func(r *http.Request) string
 
+	// Budget is what a submit may take in all, from its body to its answer.
+	Budget func() time.Duration
+
 	// The funnel. Enter and Call decide in memory; Reserve registers its releases with
 	// Request.OnEnd; Place fills Request.Record.
 	Enter   func(req *admission.Request) admission.Decision
@@ -121,6 +124,14 @@ func New(d Deps) http.Handler {
 	e.NoRoute(func(c *gin.Context) { a.refuseGuard(c, admission.NotFound) })
 	e.NoMethod(func(c *gin.Context) { a.refuseGuard(c, admission.MethodNotAllowed) })
 	return e
+}
+
+// Absent answers for a process without the gateway role: nothing is here.
+func Absent(now func() time.Time, jitter func() float64) http.Handler {
+	r := NewRenderer(now, jitter)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.Write(w, req, Answer{Outcome: admission.NotFound}, req.ContentLength != 0)
+	})
 }
 
 // recovered turns a panic of a handler into a refusal. A purchase whose handler died

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -60,7 +61,8 @@ func (a *API) submit(c *gin.Context) {
 		a.answer(c, req, d, false)
 		return
 	}
-	ctx := c.Request.Context()
+	ctx, cancel := context.WithTimeout(c.Request.Context(), a.d.Budget())
+	defer cancel()
 	if d = a.d.Reserve(ctx, req); !d.Refused() {
 		d = a.d.Place(ctx, req)
 	}
