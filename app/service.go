@@ -271,7 +271,7 @@ func (s *service) buildFunnel() error {
 			return func() { s.leases.Return(token) }, d
 		},
 		SourceKey: func(p netip.Prefix) uint64 { return source.PrefixKey(hasher, p) },
-		Budgets: func() slots.Budgets {
+		Budgets: func() slots.Budgets { return slots.Budgets{Claim: s.budgetsInForce().Claim} },
 			b := s.budgetsInForce()
 			return slots.Budgets{Request: b.Total(), Claim: b.Claim}
 		},
