@@ -270,11 +270,8 @@ func (s *service) buildFunnel() error {
 			token, d := s.leases.Spend(ctx, ref)
 			return func() { s.leases.Return(token) }, d
 		},
-		SourceKey: func(p netip.Prefix) uint64 { return source.PrefixKey(hasher, p) },
-		Budgets: func() slots.Budgets { return slots.Budgets{Claim: s.budgetsInForce().Claim} },
-			b := s.budgetsInForce()
-			return slots.Budgets{Request: b.Total(), Claim: b.Claim}
-		},
+		SourceKey:  func(p netip.Prefix) uint64 { return source.PrefixKey(hasher, p) },
+		Budgets:    func() slots.Budgets { return slots.Budgets{Claim: s.budgetsInForce().Claim} },
 		Registerer: s.registry,
 	})
 	if err != nil {
