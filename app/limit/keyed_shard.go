@@ -28,12 +28,17 @@ const entrySize = int64(unsafe.Sizeof(entry{}))
 
 func (e *entry) free() bool { return e.tag == 0 }
 
-// adopt brings an entry that was charged at another rate to r.
+// adopt brings an entry that was charged at another rate to r. Rates rarely change: the
+// test alone is inlined.
 func (e *entry) adopt(now Instant, r Rate) {
-	if was := uint16(e.tag); was != r.scale {
-		e.tat = r.carry(e.tat, now, fromCoarse(was))
-		e.tag = e.tag&tagMask | uint64(r.scale)
+	if uint16(e.tag) != r.scale {
+		e.rescale(now, r)
 	}
+}
+
+func (e *entry) rescale(now Instant, r Rate) {
+	e.tat = r.carry(e.tat, now, fromCoarse(uint16(e.tag)))
+	e.tag = e.tag&tagMask | uint64(r.scale)
 }
 
 // shard is a hash table with linear probing under one lock. Entries sit at or after the
