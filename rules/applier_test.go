@@ -283,13 +283,20 @@ func TestN04BootFromLastGood(t *testing.T) {
 	ahead.refused(rules.RefusedHighWater, doc(11, flow10))
 	ahead.must(doc(12, flow10))
 
-	if err := os.WriteFile(file, []byte(`{"checksum":"sha256:0","document":"{}"}`), 0o644); err != nil {
+	kept, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(kept), `\"threshold\":10`, `\"threshold\":11`, 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	torn := open()
 	runUntil(t, torn, silent{}, nil)
 	if torn.Ready() == nil {
 		t.Error("a torn last good file was used")
+	}
+	if rules.LastGoodUsable(file, torn.now) {
+		t.Error("a torn last good file is called usable")
 	}
 }
 

@@ -95,10 +95,25 @@ func TestAnEditKeepsTheOthersCounters(t *testing.T) {
 	if passes("seckill.submit", "90002", "70000001") {
 		t.Error("the user's counter was reset by an edit of the SKU rule")
 	}
-	r := strings.Replace(withThresholds("900", "50"), `{"id":"users"`, `{"id":"new","resource":"seckill.submit","metricType":1,"paramKey":"activity","threshold":9,"durationInSec":60},{"id":"users"`, 1)
+	r := strings.Replace(withThresholds("900", "50"), `{"id":"users"`, `{"id":"new","resource":"seckill.submit","metricType":1,"paramKey":"activity","threshold":9,"durationInSec":3600},{"id":"users"`, 1)
 	b.must(doc(4, r))
 	if passes("seckill.submit", "90002", "70000001", "d", "s", "10001") {
 		t.Error("the user's counter was reset by a new rule before it")
+	}
+}
+
+// A rule that goes does not hand its counters to a neighbour that is edited meanwhile.
+func TestARemovalAndAnEditKeepTheCounters(t *testing.T) {
+	const sku = `{"id":"skus","resource":"seckill.submit","metricType":1,"paramKey":"sku","threshold":100,"durationInSec":3600},`
+	const both = `"sentinel":{"system":"none","flow":"none","hotspot":[` + sku +
+		`{"id":"users","resource":"seckill.submit","metricType":1,"paramKey":"user","threshold":2,"durationInSec":3600,"engine":"sentinel"}]}`
+	b := onSentinel(t)
+	b.must(doc(1, both))
+	for passes("seckill.submit", "90001", "70000001") {
+	}
+	b.must(doc(2, strings.NewReplacer(sku, "", `"threshold":2,`, `"threshold":1,`).Replace(both)))
+	if passes("seckill.submit", "90001", "70000001") {
+		t.Error("the user's counter was reset")
 	}
 }
 
