@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/sluice-io/sluice/adapters/servers"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/app/rulescmd"
 	"github.com/sluice-io/sluice/rules"
@@ -201,5 +203,26 @@ func TestDiffInWords(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
+	}
+}
+
+// The commands need nothing but the nacos settings.
+func TestPushOverNacosAlone(t *testing.T) {
+	servers.Need(t, servers.Nacos())
+	s := newShell(t)
+	s.set = rulescmd.Settings{Source: "nacos", Nacos: rulescmd.Nacos{Servers: []string{servers.Nacos()}, Namespace: "public",
+		DataID: fmt.Sprintf("sluice.test.push.%d.%d", os.Getpid(), rand.Uint64())}}
+	s.want(1, "show")
+	s.want(0, "push", s.file(version(1, `,"comment":"first"`)))
+	s.want(0, "push", s.file(version(2, `,"comment":"the second"`)))
+	if out := s.want(1, "push", s.file(version(2, `,"comment":"a late one"`))); !strings.Contains(out, "the second") {
+		t.Errorf("%s", out)
+	}
+	s.want(0, "rollback", "1")
+	if out := s.want(0, "show"); !strings.Contains(out, "rollback to version 1") || !strings.Contains(out, `"version": 3`) {
+		t.Errorf("%s", out)
+	}
+	if out := s.want(0, "history"); !strings.Contains(out, "the second") {
+		t.Errorf("%s", out)
 	}
 }
