@@ -510,7 +510,7 @@ func stockMark(_ *testing.T, s *sale) {
 	}
 	s.cancelled("70000001", "request_1")
 	reopened := s.snapshot()
-	if reopened.SoldOut() || reopened.Mark.Compare(r.Mark) <= 0 {
+	if reopened.SoldOut() || reopened.Compare(r.Mark) <= 0 {
 		s.t.Errorf("reopened %+v is not after %+v", reopened.Mark, r.Mark)
 	}
 	s.want(admission.Reserved, "70000002", "request_1") // SOLD_OUT was not stored
@@ -706,7 +706,7 @@ func stockRestore(t *testing.T, s *sale) {
 	if err := s.Reopen(t.Context(), s.spec.Ref); err != nil {
 		t.Fatal(err)
 	}
-	if after := s.snapshot(); !after.Open || after.Mark.Compare(before.Mark) <= 0 {
+	if after := s.snapshot(); !after.Open || after.Compare(before.Mark) <= 0 {
 		t.Errorf("restored %+v is not after %+v", after, before)
 	}
 	s.want(admission.Reserved, "70000009", "request_1")

@@ -162,6 +162,7 @@ func (m *stockModel) check(r *rapid.T) {
 		switch n.Orders[a.ReservationID] {
 		case admission.Live, admission.Created, admission.Paid:
 			holds[a.UserID]++
+		case admission.Returned, admission.Duplicate, admission.NoCapacity: // gave back
 		}
 	}
 	for user, held := range holds {

@@ -112,6 +112,9 @@ func (h hook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Proc
 	}
 }
 
+// unreachableKinds are the faults after which another node may have the slot.
+var unreachableKinds = []Kind{KindDial, KindConnection, KindTimeout, KindClusterDown, KindMasterDown, KindReadOnly}
+
 func (h hook) see(ctx context.Context, err error) {
 	if err == nil {
 		return
@@ -121,8 +124,7 @@ func (h hook) see(ctx context.Context, err error) {
 	if h.unreachable == nil {
 		return
 	}
-	switch kind {
-	case KindDial, KindConnection, KindTimeout, KindClusterDown, KindMasterDown, KindReadOnly:
+	if slices.Contains(unreachableKinds, kind) {
 		h.unreachable(context.WithoutCancel(ctx))
 	}
 }

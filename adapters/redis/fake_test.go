@@ -65,12 +65,12 @@ func (f *fakeServer) serve(c net.Conn) {
 		f.seen[name]++
 		f.mu.Unlock()
 		reply := ""
-		switch {
-		case name == "ping":
+		switch name {
+		case "ping":
 			reply = "+PONG\r\n"
-		case name == "cluster":
+		case "cluster":
 			reply = f.slots()
-		case name == "hello":
+		case "hello":
 			reply = "-ERR unknown command\r\n" // as an old server; the driver goes on without
 		default:
 			reply = f.answer(cmd)
