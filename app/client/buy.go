@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Milestone is a point on the way of a purchase.
@@ -43,8 +44,9 @@ type Result struct {
 const mostTurns = 20
 
 // Buy goes the whole way for one unit: join (unless place has a pass), wait for the turn, take the ticket,
-// submit, poll. passed is told of every milestone and may end the purchase by returning false; nil goes on.
-// The error says why an Ending is Lost.
+// submit, poll. A call that has given up is made again as a person would, after Config.Patience and from the
+// line on; the ticket then brings the same request_id. passed is told of every milestone and may end the purchase
+// by returning false; nil goes on. The error says why an Ending is Lost.
 func (c *Client) Buy(ctx context.Context, p Person, a Activity, skuID string, place Place, passed func(Milestone) bool) (Result, error) {
 	b := &purchase{c: c, p: p, activity: a, skuID: skuID, passed: passed}
 	b.result.Place = place
@@ -65,48 +67,47 @@ type purchase struct {
 	activity Activity
 	skuID    string
 	passed   func(Milestone) bool
+	greeted  bool // passed was told of Joined
+	unsure   bool // a submit went out and its result is not known
 	result   Result
 }
 
-func (b *purchase) run(ctx context.Context) (err error) {
-	r := &b.result
-	if r.Place.Pass == "" {
-		if r.Place, err = b.c.Join(ctx, b.p, b.activity.ID); err != nil {
-			return b.refused(err)
-		}
-	}
-	if !b.passed(Joined) {
-		r.Ending = Left
-		return nil
-	}
+func (b *purchase) run(ctx context.Context) error {
 	for range mostTurns {
 		again, err := b.turn(ctx)
+		if errors.Is(err, ErrGivenUp) && ctx.Err() == nil {
+			half := b.c.config.Patience / 2
+			again, err = true, b.c.config.Sleep(ctx, b.c.between(half, 3*half))
+		}
 		if err != nil || !again {
 			return err
 		}
 	}
-	r.Ending = Denied // every turn ended with a ticket out of time
-	return nil
+	return fmt.Errorf("%w after %d turns", ErrGivenUp, mostTurns)
 }
 
 // turn waits for a turn and uses it; again says to go back to the line.
 func (b *purchase) turn(ctx context.Context) (again bool, err error) {
 	r := &b.result
-	r.Place, err = b.c.WaitForTurn(ctx, b.p, b.activity, r.Place)
-	switch {
-	case errors.Is(err, ErrSoldOut):
-		r.Ending = SoldOut
-		return false, nil
-	case errors.Is(err, ErrEnded):
-		r.Ending = Closed
-		return false, nil
-	case err != nil:
-		return false, b.refused(err)
-	case !b.passed(Released):
+	if r.Place.Pass == "" {
+		if r.Place, err = b.c.Join(ctx, b.p, b.activity.ID); err != nil {
+			return false, b.refused(ctx, err)
+		}
+	}
+	if !b.greeted {
+		if b.greeted = true; !b.passed(Joined) {
+			r.Ending = Left
+			return false, nil
+		}
+	}
+	if r.Place, err = b.c.WaitForTurn(ctx, b.p, b.activity, r.Place); err != nil {
+		return false, b.refused(ctx, err)
+	}
+	if !b.passed(Released) {
 		r.Ending = Left
 		return false, nil
 	}
-	r.Ticket, err = b.c.Ticket(ctx, b.p, b.activity.ID, b.skuID, r.Place.Pass)
+	t, err := b.c.Ticket(ctx, b.p, b.activity.ID, b.skuID, r.Place.Pass)
 	var refused *Refused
 	if errors.As(err, &refused) && refused.Answer.Code == CodeQueueWaiting {
 		if refused.Answer.Rank != nil {
@@ -116,15 +117,16 @@ func (b *purchase) turn(ctx context.Context) (again bool, err error) {
 		return true, b.c.config.Sleep(ctx, b.c.between(wait, 2*wait))
 	}
 	if err != nil {
-		return false, b.refused(err)
+		return false, b.refused(ctx, err)
 	}
-	if !b.passed(Ticketed) {
+	if r.Ticket = t; !b.passed(Ticketed) {
 		r.Ending = Left
 		return false, nil
 	}
 	want := Purchase{ActivityID: b.activity.ID, SKUID: b.skuID, Quantity: 1, Ticket: r.Ticket}
 	if r.Answer, err = b.c.Submit(ctx, b.p, want); err != nil {
-		return false, b.refused(err)
+		b.unsure = true
+		return false, b.refused(ctx, err)
 	}
 	return b.follow(ctx)
 }
@@ -139,8 +141,7 @@ func (b *purchase) follow(ctx context.Context) (again bool, err error) {
 		r.Answer.Code == CodeReplayRejected && r.Answer.ExistingRequestID != "":
 		requestID = r.Answer.ExistingRequestID
 	case r.Answer.Code == CodeSoldOut:
-		r.Ending = SoldOut
-		return false, nil
+		return false, b.refused(ctx, ErrSoldOut)
 	case r.Answer.NextAction == actionQueryThenQueue, r.Answer.NextAction == actionRequeue:
 		wait := max(shortestPoll, r.Answer.RetryAfter())
 		return true, b.c.config.Sleep(ctx, b.c.between(wait, 2*wait))
@@ -148,37 +149,77 @@ func (b *purchase) follow(ctx context.Context) (again bool, err error) {
 		r.Ending = Denied
 		return false, nil
 	}
+	return false, b.await(ctx, requestID)
+}
+
+// await polls until the result is final. A poll that has given up is patient and asks again: the unit is held.
+func (b *purchase) await(ctx context.Context, requestID string) (err error) {
+	r := &b.result
 	if !b.passed(Reserved) {
 		r.Ending = Left
-		return false, nil
+		return nil
 	}
-	last, err := b.c.Poll(ctx, b.p, b.activity.ID, b.skuID, requestID, r.Answer)
+	last := r.Answer
+	for range mostTurns {
+		if last, err = b.c.Poll(ctx, b.p, b.activity.ID, b.skuID, requestID, last); !errors.Is(err, ErrGivenUp) {
+			break
+		}
+		half := b.c.config.Patience / 2
+		if err := b.c.config.Sleep(ctx, b.c.between(half, 3*half)); err != nil {
+			return err
+		}
+	}
 	r.Answer = last
 	if err != nil {
-		return false, b.refused(err)
+		b.unsure = false // the question was asked
+		return b.refused(ctx, err)
 	}
 	r.Ending = Ordered
 	if last.Status == StatusFailed {
 		r.Ending = Failed
 	}
 	b.passed(Finished)
-	return false, nil
+	return nil
 }
 
-// refused turns an answer that ended a call into an ending; another error stays one.
-func (b *purchase) refused(err error) error {
+// refused turns what ended a call into an ending; any other error stays one. "Sold out" is believed only when no
+// earlier submit may have got a unit.
+func (b *purchase) refused(ctx context.Context, err error) error {
+	r := &b.result
 	var refused *Refused
-	if !errors.As(err, &refused) || errors.Is(err, ErrGivenUp) {
+	switch {
+	case errors.Is(err, ErrGivenUp):
+		return err
+	case errors.As(err, &refused):
+		r.Answer = refused.Answer
+	case !errors.Is(err, ErrSoldOut) && !errors.Is(err, ErrEnded):
 		return err
 	}
-	b.result.Answer = refused.Answer
-	switch refused.Answer.Code {
-	case CodeSoldOut:
-		b.result.Ending = SoldOut
-	case CodeActivityEnded:
-		b.result.Ending = Closed
+	switch {
+	case errors.Is(err, ErrEnded), refused != nil && refused.Answer.Code == CodeActivityEnded:
+		r.Ending = Closed
+	case errors.Is(err, ErrSoldOut), refused != nil && refused.Answer.Code == CodeSoldOut:
+		r.Ending = SoldOut
 	default:
-		b.result.Ending = Denied
+		r.Ending = Denied
+		return nil
 	}
+	if !b.unsure {
+		return nil
+	}
+	ending := r.Ending
+	found, a, err := b.c.ask(ctx, b.p, Purchase{ActivityID: b.activity.ID, SKUID: b.skuID, Ticket: r.Ticket})
+	switch {
+	case err != nil:
+		r.Ending = ""
+		return err
+	case !found:
+		return nil
+	}
+	r.Ending, r.Answer, b.unsure = "", a, false
+	if err := b.await(ctx, r.Ticket.RequestID); err != nil || r.Ending != "" {
+		return err
+	}
+	r.Ending = ending
 	return nil
 }

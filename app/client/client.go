@@ -34,6 +34,9 @@ type Config struct {
 	Timeout     time.Duration // of one exchange; default 5 s
 	Attempts    int           // requests of one call before it gives up; default 12
 	MaxInFlight int           // requests at once; the others wait their turn; default 64
+	// Patience is about how long a person waits before they press again after a call has given up; Buy does
+	// it for them. Default 10 s.
+	Patience time.Duration
 
 	// Documents is where waiting people read the queue document; default the instances. A program that
 	// plays many people puts one shared copy here, as a CDN does.
@@ -74,6 +77,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = 64
+	}
+	if c.Patience == 0 {
+		c.Patience = 10 * time.Second
 	}
 	return c
 }

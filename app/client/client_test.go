@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -447,6 +448,24 @@ func TestBuy(t *testing.T) {
 			map[string][]reply{ticketCall: {{200, "", soldOut, nil}}},
 			client.SoldOut, "joined released",
 		},
+		"pressed again after giving up": {
+			map[string][]reply{submitCall: slices.Concat(slices.Repeat([]reply{{429, "1", limited, nil}}, 12), []reply{{202, "", queued, nil}})},
+			client.Ordered, "joined released ticketed released ticketed reserved finished",
+		},
+		"sold out in the line after an unknown result: the unit is found": {
+			map[string][]reply{
+				submitCall: {{503, "1", unsure, nil}}, askCall: slices.Concat(slices.Repeat([]reply{{404, "", notFound, nil}}, 12), []reply{{200, "", ordered, nil}}),
+				queueCall: {{200, "", document("OPEN", rank+1, true), nil}, {200, "", document("SOLD_OUT", 0, true), nil}},
+			},
+			client.Ordered, "joined released ticketed reserved finished",
+		},
+		"sold out in the line after an unknown result: nothing found": {
+			map[string][]reply{
+				submitCall: {{503, "1", unsure, nil}}, askCall: {{404, "", notFound, nil}},
+				queueCall: {{200, "", document("OPEN", rank+1, true), nil}, {200, "", document("SOLD_OUT", 0, true), nil}},
+			},
+			client.SoldOut, "joined released ticketed",
+		},
 		"sold out in the line": {
 			map[string][]reply{queueCall: {{200, "", document("SOLD_OUT", 0, true), nil}}},
 			client.SoldOut, "joined",
@@ -465,7 +484,7 @@ func TestBuy(t *testing.T) {
 			for what, replies := range tc.change {
 				w.script[what] = replies
 			}
-			c, _ := open(t, w, nil)
+			c, _ := open(t, w, func(c *client.Config) { c.Budget = client.NewBudget(0.1, 20) })
 			var marks []string
 			r, err := c.Buy(context.Background(), who, a, "90001", client.Place{}, func(m client.Milestone) bool { marks = append(marks, string(m)); return true })
 			if err != nil || r.Ending != tc.ending || strings.Join(marks, " ") != tc.marks {

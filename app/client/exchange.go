@@ -93,6 +93,18 @@ func (c *Client) do(ctx context.Context, p Person, r request) Exchange {
 		x.Err = &Fault{Call: r.call, Err: ctx.Err()}
 		return x // nobody is told: there was no exchange
 	}
+	// In a goroutine of its own: net/http needs a deep stack, and those who wait in line by the ten thousand
+	// would each keep theirs.
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.exchange(ctx, p, r, &x)
+	}()
+	<-done
+	return x
+}
+
+func (c *Client) exchange(ctx context.Context, p Person, r request, x *Exchange) {
 	b := c.base(p.UserID)
 	x.Base, x.Sent = b.url, c.config.Now()
 	x.HTTP, x.Header, x.Body, x.Err = c.send(ctx, b.url, p, r)
@@ -104,9 +116,8 @@ func (c *Client) do(ctx context.Context, p Person, r request) Exchange {
 		x.Err = &Fault{Call: r.call, Arrived: arrived(x.Err), Err: x.Err}
 	}
 	if c.config.Observe != nil {
-		c.config.Observe(x)
+		c.config.Observe(*x)
 	}
-	return x
 }
 
 func (c *Client) send(ctx context.Context, base string, p Person, r request) (int, http.Header, []byte, error) {
@@ -154,27 +165,19 @@ func arrived(err error) bool {
 	return !errors.As(err, &op) || op.Op != "dial"
 }
 
-// ErrGivenUp is a call that was refused or failed as often as Config.Attempts allows.
+// ErrGivenUp is a call that was refused or failed as often as Config.Attempts and the retry budget allow.
 var ErrGivenUp = errors.New("given up")
 
-// again waits before try n+1 and takes it from the retry budget. While the budget is spent it waits on: the
-// person is patient, the instances are spared. wait is what the answer asked for, on top of the jitter.
+// again waits before try n+1 and takes it from the retry budget; when that is spent the call ends, and it is
+// for a person to press again. wait is what the answer asked for, on top of the jitter.
 func (c *Client) again(ctx context.Context, n int, wait time.Duration, last error) error {
-	if n+1 >= c.config.Attempts || wait > longestRetryAfter {
+	switch {
+	case n+1 >= c.config.Attempts || wait > longestRetryAfter:
 		return fmt.Errorf("%w after %d tries: %w", ErrGivenUp, n+1, last)
+	case !c.config.Budget.Retry():
+		return fmt.Errorf("%w, no retry budget left: %w", ErrGivenUp, last)
 	}
-	for {
-		if err := c.config.Sleep(ctx, wait+c.config.Backoff.Wait(n, c.config.Rand())); err != nil {
-			return err
-		}
-		if c.config.Budget.Retry() {
-			return nil
-		}
-		wait, n = 0, n+1
-		if n >= 4*c.config.Attempts {
-			return fmt.Errorf("%w, no retry budget left: %w", ErrGivenUp, last)
-		}
-	}
+	return c.config.Sleep(ctx, wait+c.config.Backoff.Wait(n, c.config.Rand()))
 }
 
 // call makes exchanges until one is neither a fault nor an answer that asks for the same again. It is for

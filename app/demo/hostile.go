@@ -149,7 +149,7 @@ func (s *shop) hammer(ctx context.Context, p *person) {
 
 // turn waits in line like everybody and returns a ticket; false: it never came.
 func (s *shop) turn(ctx context.Context, p *person, intended time.Time) (client.Place, client.Ticket, bool) {
-	place, err := s.client.JoinAt(ctx, p.Person, s.sale.ID, intended)
+	place, err := s.door.JoinAt(ctx, p.Person, s.sale.ID, intended)
 	if err != nil {
 		s.ledger.ended(p, client.Result{Ending: client.Lost}, err)
 		return place, client.Ticket{}, false

@@ -27,7 +27,7 @@ type Config struct {
 	Timeout     time.Duration // of everything; default 10 min
 	Stall       time.Duration // the sale is given up when nothing moves for so long; default 30 s
 	Seed        uint64        // 0: from the clock
-	MaxInFlight int           // requests at once; default 128
+	MaxInFlight int           // requests at once, those at the door besides; default 64
 	Progress    func(Progress)
 }
 
@@ -41,7 +41,8 @@ type Progress struct {
 
 const (
 	drawCloses   = time.Second      // before the opening, as the demonstration has it
-	joinsPerSec  = 2_500            // of a crowd whose opening is not given; one small machine keeps up with it
+	joinsPerSec  = 1_500            // of a crowd whose opening is not given; one small machine keeps up with it
+	doorInFlight = 24               // joins and sign-ins at once: what joinsPerSec needs at 15 ms each
 	settle       = 45 * time.Second // for the last results: three times the reservation_ttl of recovery
 	stuckAfter   = 15 * time.Second // reservation_ttl: what is LIVE for longer is listed
 	openFor      = 30 * time.Minute // from opening to closing
@@ -56,7 +57,7 @@ func (c Config) withDefaults(now time.Time) Config {
 		c.Stall = 30 * time.Second
 	}
 	if c.MaxInFlight == 0 {
-		c.MaxInFlight = 128
+		c.MaxInFlight = 64
 	}
 	if c.Seed == 0 {
 		c.Seed = uint64(now.UnixNano())
@@ -119,11 +120,11 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	transport := &http.Transport{
-		MaxIdleConnsPerHost: c.MaxInFlight, MaxIdleConns: 0, IdleConnTimeout: 30 * time.Second, // below the service's 60 s
+		MaxIdleConnsPerHost: c.MaxInFlight + doorInFlight, MaxIdleConns: 0, IdleConnTimeout: 30 * time.Second, // below the service's 60 s
 		DisableCompression: true,
 	}
 	defer transport.CloseIdleConnections()
-	r := &run{config: c, crowd: newCrowd(c.Seed, c.Users, c.Hostile), ledger: newLedger(), budget: client.NewBudget(0.1, 100), begin: time.Now()}
+	r := &run{config: c, crowd: newCrowd(c.Seed, c.Users, c.Hostile), ledger: newLedger(), budget: client.NewBudget(0.1, 20), begin: time.Now()}
 	httpClient := &http.Client{Transport: transport}
 	r.admin = admin{c.Target.Admin, c.Target.Token, httpClient}
 	if err := r.open(ctx, httpClient); err != nil {
@@ -167,7 +168,12 @@ func (r *run) open(ctx context.Context, httpClient *http.Client) error {
 	if r.client, err = client.New(config); err != nil {
 		return exit.Code(exit.Usage, err)
 	}
-	r.shop = &shop{client: r.client, ledger: r.ledger, sale: sale, skuID: r.offer.skuID, sign: c.Target.Sign, opens: sale.OpensAt.Add(skew), stolen: newStolen()}
+	config.MaxInFlight = doorInFlight
+	door, err := client.New(config)
+	if err != nil {
+		return exit.Code(exit.Usage, err)
+	}
+	r.shop = &shop{client: r.client, door: door, ledger: r.ledger, sale: sale, skuID: r.offer.skuID, sign: c.Target.Sign, opens: sale.OpensAt.Add(skew), stolen: newStolen()}
 	r.people = make([]*person, c.Users)
 	for i := range r.people {
 		r.people[i] = r.crowd.person(i)

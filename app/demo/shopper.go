@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/sluice-io/sluice/app/client"
@@ -10,6 +11,7 @@ import (
 // shop is what a person finds when they come: the sale, the way to it, and who writes down what happens.
 type shop struct {
 	client *client.Client
+	door   *client.Client // for coming in: the crowd at the door must not block those whose turn it is
 	ledger *ledger
 	sale   client.Activity
 	skuID  string
@@ -27,7 +29,7 @@ func (s *shop) live(ctx context.Context, p *person, intended time.Time) {
 	if s.sign != nil {
 		p.Session, err = s.sign(p.UserID, time.Now())
 	} else {
-		p.Session, err = s.client.Session(ctx, p.Person)
+		p.Session, err = s.door.Session(ctx, p.Person)
 	}
 	if err != nil {
 		s.ledger.ended(p, client.Result{Ending: client.Lost}, err)
@@ -43,8 +45,8 @@ func (s *shop) live(ctx context.Context, p *person, intended time.Time) {
 
 // buy joins at the intended moment and goes the whole way.
 func (s *shop) buy(ctx context.Context, p *person, intended time.Time) (client.Result, error) {
-	place, err := s.client.JoinAt(ctx, p.Person, s.sale.ID, intended)
-	if err != nil {
+	place, err := s.door.JoinAt(ctx, p.Person, s.sale.ID, intended)
+	if err != nil && !errors.Is(err, client.ErrGivenUp) { // who was turned away comes again
 		return client.Result{Ending: client.Lost}, err
 	}
 	return s.client.Buy(ctx, p.Person, s.sale, s.skuID, place, func(m client.Milestone) bool {
@@ -67,9 +69,9 @@ func (s *shop) milestone(m client.Milestone) {
 	}
 }
 
-// think takes 50..550 ms.
+// think takes 0.2..2 s.
 func (s *shop) think(ctx context.Context, p *person) {
-	pause(ctx, 50*time.Millisecond+time.Duration(p.rand.IntN(500))*time.Millisecond)
+	pause(ctx, 200*time.Millisecond+time.Duration(p.rand.IntN(1800))*time.Millisecond)
 }
 
 func pause(ctx context.Context, d time.Duration) {
