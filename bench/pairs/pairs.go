@@ -1,6 +1,7 @@
 // Package pairs measures one thing as a ratio to another in a way that holds on a shared
-// machine: both run in turn, some milliseconds each, many times, and what is reported is
-// the median of the ratios of neighbours. A busy minute slows both and leaves the ratio.
+// machine: both run in turn, a millisecond or two each, many times, and what is reported is
+// the median of the ratios of neighbours. A busy minute slows both and leaves the ratio;
+// time in which others have the core is not counted at all.
 //
 // An absolute time is never reported; the few figures that are not ratios (bytes, a pause)
 // say their unit.
@@ -27,6 +28,10 @@ type Row struct {
 	// MaxAllocs is the most allocations an operation may make when the row has a gate.
 	MaxAllocs float64
 
+	// Wall counts wall time, for operations that wait or that use other goroutines. Without
+	// it the processor time of the measuring thread counts.
+	Wall bool
+
 	// Subject and Baseline build fresh state and return the operation on it. They are
 	// called when the row's turn comes; what they built is garbage after it.
 	Subject, Baseline func() Op
@@ -47,17 +52,23 @@ type Result struct {
 	Allocs  float64  `json:"allocs"` // of the subject, per operation
 }
 
+// maxValues bounds the samples of a figure that is not a ratio: each may take long.
+const maxValues = 31
+
 // Plan says how much to measure.
 type Plan struct {
 	Pairs int           // of alternated runs; at least 15
 	Run   time.Duration // length of one run
 }
 
-// Full is the plan of figures that are published: about 3 s a row.
-func Full() Plan { return Plan{Pairs: 31, Run: 40 * time.Millisecond} }
+// Many short runs, not a few long ones: a run shorter than the scheduler's slice is seldom
+// interrupted, and the median passes over those that are.
+
+// Full is the plan of figures that are published: about 2 s a row.
+func Full() Plan { return Plan{Pairs: 401, Run: 2 * time.Millisecond} }
 
 // Quick is the plan of a look before a commit: about half a second a row.
-func Quick() Plan { return Plan{Pairs: 15, Run: 12 * time.Millisecond} }
+func Quick() Plan { return Plan{Pairs: 151, Run: 1500 * time.Microsecond} }
 
 // Measure measures one row.
 func (p Plan) Measure(row Row) Result {
@@ -67,7 +78,11 @@ func (p Plan) Measure(row Row) Result {
 		samples = p.values(row.Value)
 	} else {
 		subject, baseline := row.Subject(), row.Baseline()
-		samples = p.ratios(subject, baseline)
+		clock := threadClock()
+		if row.Wall {
+			clock = wallClock()
+		}
+		samples = p.ratios(clock, subject, baseline)
 		r.Allocs = allocs(subject)
 	}
 	slices.Sort(samples)
@@ -78,7 +93,7 @@ func (p Plan) Measure(row Row) Result {
 }
 
 func (p Plan) values(value func() float64) []float64 {
-	samples := make([]float64, p.Pairs)
+	samples := make([]float64, min(p.Pairs, maxValues))
 	for i := range samples {
 		samples[i] = value()
 	}
@@ -87,8 +102,11 @@ func (p Plan) values(value func() float64) []float64 {
 
 // ratios alternates the two; every other pair begins with the other one, so that neither
 // always profits from a warm cache.
-func (p Plan) ratios(subject, baseline Op) []float64 {
-	ns, nb := p.calibrate(subject), p.calibrate(baseline)
+func (p Plan) ratios(clock func() time.Duration, subject, baseline Op) []float64 {
+	runtime.LockOSThread() // its time is what counts
+	defer runtime.UnlockOSThread()
+	perOp := func(op Op, n int) float64 { return float64(timed(clock, op, n)) / float64(n) }
+	ns, nb := p.calibrate(clock, subject), p.calibrate(clock, baseline)
 	runtime.GC() // what building left is not the operation's
 	samples := make([]float64, p.Pairs)
 	for i := range samples {
@@ -103,21 +121,28 @@ func (p Plan) ratios(subject, baseline Op) []float64 {
 	return samples
 }
 
-// calibrate returns how many operations fill a run.
-func (p Plan) calibrate(op Op) int {
+// calibrate returns how many operations fill a run. The shortest of three timings counts:
+// an interruption must not make the runs tiny.
+func (p Plan) calibrate(clock func() time.Duration, op Op) int {
 	for n := 16; ; n *= 2 {
-		if took := timed(op, n); took >= p.Run/4 {
+		took := min(timed(clock, op, n), timed(clock, op, n), timed(clock, op, n))
+		if took >= p.Run/4 {
 			return max(int(float64(n)*float64(p.Run)/float64(took)), 1)
 		}
 	}
 }
 
-func perOp(op Op, n int) float64 { return float64(timed(op, n)) / float64(n) }
-
-func timed(op Op, n int) time.Duration {
-	start := time.Now()
+// timed never returns zero, which a coarse clock might say.
+func timed(clock func() time.Duration, op Op, n int) time.Duration {
+	start := clock()
 	op(n)
-	return time.Since(start)
+	return max(clock()-start, 1)
+}
+
+// wallClock returns a clock of wall time, read monotonically.
+func wallClock() func() time.Duration {
+	start := time.Now()
+	return func() time.Duration { return time.Since(start) }
 }
 
 // allocs counts allocations per operation, to two decimals: what the runtime allocates
