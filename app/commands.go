@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sluice-io/sluice/app/config"
+	"github.com/sluice-io/sluice/app/demo"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/app/ticketcmd"
 )
@@ -21,7 +22,7 @@ import (
 func commands() []*cobra.Command {
 	env := ticketcmd.Env{Now: time.Now, Random: rand.Reader, Getenv: os.Getenv}
 	return []*cobra.Command{
-		newServe(), newConfig(), newActivity(), newRules(), newMigrate(), newReconcile(),
+		newServe(), demo.Command(demo.Env{Getenv: os.Getenv}), newConfig(), newActivity(), newRules(), newMigrate(), newReconcile(),
 		ticketcmd.NewTicket(env), ticketcmd.NewKey(env),
 	}
 }
