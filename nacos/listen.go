@@ -75,14 +75,18 @@ func cut(s string) string {
 	return s
 }
 
-func (l sdkLog) Info(args ...interface{})            { l.log.Debug(cut(fmt.Sprint(args...))) }
-func (l sdkLog) Warn(args ...interface{})            { l.log.Warn(cut(fmt.Sprint(args...))) }
-func (l sdkLog) Error(args ...interface{})           { l.log.Warn(cut(fmt.Sprint(args...))) }
-func (l sdkLog) Debug(args ...interface{})           {}
-func (l sdkLog) Infof(f string, args ...interface{}) { l.log.Debug(cut(fmt.Sprintf(f, args...))) }
-func (l sdkLog) Warnf(f string, args ...interface{}) { l.log.Warn(cut(fmt.Sprintf(f, args...))) }
+func (l sdkLog) Info(args ...interface{})  { l.log.Debug("nacos sdk", "text", cut(fmt.Sprint(args...))) }
+func (l sdkLog) Warn(args ...interface{})  { l.log.Warn("nacos sdk", "text", cut(fmt.Sprint(args...))) }
+func (l sdkLog) Error(args ...interface{}) { l.log.Warn("nacos sdk", "text", cut(fmt.Sprint(args...))) }
+func (l sdkLog) Debug(args ...interface{}) {}
+func (l sdkLog) Infof(f string, args ...interface{}) {
+	l.log.Debug("nacos sdk", "text", cut(fmt.Sprintf(f, args...)))
+}
+func (l sdkLog) Warnf(f string, args ...interface{}) {
+	l.log.Warn("nacos sdk", "text", cut(fmt.Sprintf(f, args...)))
+}
 func (l sdkLog) Errorf(f string, args ...interface{}) {
-	l.log.Warn(cut(fmt.Sprintf(f, args...))) // never ours to act on: the poll decides
+	l.log.Warn("nacos sdk", "text", cut(fmt.Sprintf(f, args...))) // never ours to act on: the poll decides
 }
 func (l sdkLog) Debugf(string, ...interface{}) {}
 func (l sdkLog) Close() error                  { return nil }

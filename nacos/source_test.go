@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -200,8 +201,7 @@ func within(t *testing.T, d time.Duration, f func(context.Context) error) error 
 
 func plus1000(address string) string {
 	host, port, _ := net.SplitHostPort(address)
-	var n int
-	fmt.Sscan(port, &n)
+	n, _ := strconv.Atoi(port)
 	return net.JoinHostPort(host, fmt.Sprint(n+1000))
 }
 

@@ -134,6 +134,7 @@ func (n node) String() string {
 		return n.text
 	case kindString:
 		return strconv.Quote(n.text)
+	case kindArray, kindObject:
 	}
 	var parts []string
 	if n.kind == kindArray {

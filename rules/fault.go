@@ -28,14 +28,6 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// err is nil when there is no fault: a nil Faults in an error is not a nil error.
-func (f Faults) err() error {
-	if len(f) == 0 {
-		return nil
-	}
-	return f
-}
-
 // report collects the faults and warnings of one document.
 type report struct {
 	faults   Faults

@@ -61,7 +61,10 @@ func (s *FileSource) Run(ctx context.Context, emit func(Update)) error {
 			if filepath.Base(e.Name) == filepath.Base(s.Path) && e.Op != fsnotify.Chmod {
 				settled.Reset(orDuration(s.Settle, 20*time.Millisecond))
 			}
-		case <-w.Errors: // an overflow: the poll sees what was missed
+		case err := <-w.Errors:
+			if err != nil { // an overflow: events were lost
+				settled.Reset(orDuration(s.Settle, 20*time.Millisecond))
+			}
 		case <-settled.C:
 			emit(s.look())
 		case <-poll.C:

@@ -51,7 +51,9 @@ func (a *Applier) Run(ctx context.Context, src Source) error {
 			}
 			return fmt.Errorf("rules source %s: %w", src.Name(), err)
 		case <-ctx.Done():
-			<-ended
+			if err := <-ended; err != nil {
+				a.cfg.Log.Warn("the rules source ended badly", "event", "rules_source_end", "error", err)
+			}
 			return nil
 		}
 	}

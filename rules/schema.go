@@ -48,8 +48,9 @@ func schemaOf(t reflect.Type, enum string, defs map[string]any) map[string]any {
 		return map[string]any{"type": "boolean"}
 	case reflect.Float64:
 		return map[string]any{"type": "number"}
+	default: // the integers
+		return map[string]any{"type": "integer"}
 	}
-	return map[string]any{"type": "integer"}
 }
 
 func structSchema(t reflect.Type, defs map[string]any) map[string]any {

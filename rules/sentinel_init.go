@@ -63,14 +63,16 @@ type sentinelLog struct{ log *slog.Logger }
 
 func (l sentinelLog) Debug(string, ...any)       {}
 func (l sentinelLog) DebugEnabled() bool         { return false }
-func (l sentinelLog) Info(msg string, kv ...any) { l.log.Debug(msg, kv...) }
+func (l sentinelLog) Info(msg string, kv ...any) { l.log.Debug("sentinel", words(msg, kv)...) }
 func (l sentinelLog) InfoEnabled() bool          { return true }
-func (l sentinelLog) Warn(msg string, kv ...any) { l.log.Warn(msg, kv...) }
+func (l sentinelLog) Warn(msg string, kv ...any) { l.log.Warn("sentinel", words(msg, kv)...) }
 func (l sentinelLog) WarnEnabled() bool          { return true }
 func (l sentinelLog) Error(err error, msg string, kv ...any) {
-	l.log.Error(msg, append(kv, "error", err)...)
+	l.log.Error("sentinel", append(words(msg, kv), "error", err)...)
 }
 func (l sentinelLog) ErrorEnabled() bool { return true }
+
+func words(msg string, kv []any) []any { return append([]any{"text", msg}, kv...) }
 
 // breakerStates remembers which breakers are not closed, for Sentinel offers no way to ask.
 type breakerStates struct {

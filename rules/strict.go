@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -66,7 +67,7 @@ func parse(doc []byte, rep *report) (node, bool) {
 		rep.fault("$", "%s", p.describe(err))
 		return node{}, false
 	}
-	if _, err := p.dec.Token(); err != io.EOF {
+	if _, err := p.dec.Token(); !errors.Is(err, io.EOF) {
 		rep.fault("$", "something follows the document at byte %d", p.dec.InputOffset())
 		return node{}, false
 	}
@@ -146,10 +147,11 @@ func (p *parser) object(path string, depth int) (node, error) {
 // describe says where in the text a syntax error is, in lines as an editor counts them.
 func (p *parser) describe(err error) string {
 	offset := p.dec.InputOffset()
-	if se, ok := err.(*json.SyntaxError); ok {
+	var se *json.SyntaxError
+	if errors.As(err, &se) {
 		offset = se.Offset
 	}
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "the document ends too early"
 	}
 	before := p.doc[:min(int(offset), len(p.doc))]
@@ -165,7 +167,7 @@ func join(path, key string) string {
 	}
 	for i := 0; i < len(key); i++ {
 		c := key[i]
-		if !(c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z') {
+		if c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
 			return path + "[" + strconv.Quote(key) + "]"
 		}
 	}
