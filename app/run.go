@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/exit"
+	"github.com/sluice-io/sluice/app/overload/cpu"
+	"github.com/sluice-io/sluice/rules"
 )
 
 // Periods of the loops.
@@ -51,6 +55,7 @@ func (s *service) start(ctx context.Context, running *sync.WaitGroup, failed cha
 	loop("sender", s.sender.Run)
 	loop("marks", s.marks.Run)
 	plain(func(ctx context.Context) { s.gate.Run(ctx, s.clock.Now) })
+	plain(s.feedSystemRules)
 	plain(s.fleet.Run)
 	if s.config.Has("orders") {
 		loop("consumer", func(ctx context.Context) error { return s.consumer.Run(ctx, s.stores.queue) })
@@ -58,6 +63,18 @@ func (s *service) start(ctx context.Context, running *sync.WaitGroup, failed cha
 	if s.config.Has("control") {
 		plain(func(ctx context.Context) { s.leader.Run(ctx, s.lead) })
 	}
+}
+
+// feedSystemRules tells Sentinel's system rules how busy we are, and how busy the host is.
+func (s *service) feedSystemRules(ctx context.Context) {
+	sampler := cpu.NewSampler(os.DirFS("/"), func() int { return runtime.GOMAXPROCS(0) })
+	if quota, ok := sampler.Quota(); ok {
+		s.log.Info("CPU is measured against a quota", "event", "cpu_quota", "cpus", quota)
+	}
+	sampler.Run(ctx, cpu.Every, func(used, load float64) {
+		rules.FeedCPU(used)
+		rules.FeedLoad(load)
+	}, s.log)
 }
 
 // lead is everything that only the leader does.
