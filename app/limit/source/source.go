@@ -131,14 +131,15 @@ func (r *Resolver) Resolve(peer string, forwarded []string) Source {
 	return Source{}
 }
 
-// trusts looks at the address as it was on the wire. An address that NAT64 embeds is not
-// trusted for what it embeds: 64:ff9b::10.0.0.1 is no member of 10.0.0.0/8.
-// TrustsPeer reports whether a socket's peer is a trusted proxy.
+// TrustsPeer reports whether a socket's peer is a trusted proxy. A peer that cannot be
+// parsed is not.
 func (r *Resolver) TrustsPeer(peer string) bool {
 	addr, ok := parseHop(peer)
 	return ok && r.trusts(addr)
 }
 
+// trusts looks at the address as it was on the wire. An address that NAT64 embeds is not
+// trusted for what it embeds: 64:ff9b::10.0.0.1 is no member of 10.0.0.0/8.
 func (r *Resolver) trusts(addr netip.Addr) bool {
 	for _, p := range r.trusted {
 		if p.Contains(addr) {

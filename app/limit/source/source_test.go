@@ -179,6 +179,17 @@ func mustRate(t *testing.T, perSecond float64, burst int64) limit.Rate {
 	return r
 }
 
+func TestTrustsPeer(t *testing.T) {
+	for peer, want := range map[string]bool{
+		"10.0.0.1:5000": true, "[::ffff:10.0.0.1]:5000": true, "[2001:db8:f::9]:1": true,
+		"198.51.100.7:1234": false, "[64:ff9b::a00:1]:5000": false, "@": false, "": false,
+	} {
+		if got := proxied(t).TrustsPeer(peer); got != want {
+			t.Errorf("%q: %v", peer, got)
+		}
+	}
+}
+
 func TestWiderPrefixes(t *testing.T) {
 	r, err := source.NewResolver(source.Config{V4Bits: 28, V6Bits: 56})
 	if err != nil {
