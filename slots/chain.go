@@ -80,8 +80,7 @@ func (g *Gate) add(c *base.SlotChain, v *view, order uint32, stage admission.Sta
 		return
 	}
 	block := base.BlockTypeUnknown
-	switch stage {
-	case admission.StageSource, admission.StageUser, admission.StageDevice:
+	if stage == admission.StageSource || stage == admission.StageUser || stage == admission.StageDevice {
 		block = base.BlockTypeHotSpotParamFlow // hot-param rules on the bounded engine
 	}
 	c.AddRuleCheckSlot(&slot{stage: stage, order: order, shadow: state == rules.Shadow, block: block, check: check, gate: g})

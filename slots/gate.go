@@ -103,10 +103,13 @@ func NewGate(c Config) (*Gate, error) {
 	return g, nil
 }
 
+// inMemory is the context of the chains that call nobody.
+var inMemory = context.Background()
+
 // Enter decides a submit from path and headers, in memory. The entry is over when it
 // returns: a slow body must not count as a slow request.
 func (g *Gate) Enter(req *admission.Request) admission.Decision {
-	v, ok := g.visit(nil, req)
+	v, ok := g.visit(inMemory, req)
 	if !ok {
 		return notReady
 	}
@@ -140,7 +143,7 @@ var errUnavailable = errors.New("dependency unavailable")
 
 // Call decides on a call that is no submit: its flow rule, its source, its user.
 func (g *Gate) Call(call admission.Call, req *admission.Request) admission.Decision {
-	v, ok := g.visit(nil, req)
+	v, ok := g.visit(inMemory, req)
 	if !ok {
 		return notReady
 	}
@@ -153,7 +156,7 @@ func (g *Gate) Call(call admission.Call, req *admission.Request) admission.Decis
 // ChargeSource counts a request that the guard refused against its source; the answer
 // stays the guard's, also when nothing is left.
 func (g *Gate) ChargeSource(req *admission.Request) {
-	if v, ok := g.visit(nil, req); ok {
+	if v, ok := g.visit(inMemory, req); ok {
 		g.source(v)
 	}
 }

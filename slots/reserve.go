@@ -35,6 +35,7 @@ func (g *Gate) lease(v *visit) admission.Decision {
 		switch d.Outcome {
 		case admission.ReplayRejected, admission.RequestIDConflict, admission.Replayed:
 			giveBack()
+		default: // spent: it was admitted, or nobody knows
 		}
 	})
 	return admission.Decision{}
