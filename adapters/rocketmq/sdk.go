@@ -54,15 +54,15 @@ func (l sdkLogger) write(level slog.Level, msg string, fields map[string]any) {
 	if msg == "" || !l.log.Enabled(context.Background(), level) {
 		return
 	}
-	attrs := make([]any, 0, 2*len(fields)+2)
-	attrs = append(attrs, "event", "rocketmq_client")
+	attrs := make([]any, 0, 2*len(fields)+4)
+	attrs = append(attrs, "event", "rocketmq_client", "said", msg)
 	for k, v := range fields {
 		if k == rlog.LogKeyMessages || k == "message" {
 			continue // bodies
 		}
 		attrs = append(attrs, k, v)
 	}
-	l.log.Log(context.Background(), level, msg, attrs...)
+	l.log.Log(context.Background(), level, "rocketmq client", attrs...)
 }
 
 // resolver gives the client its name servers. The client refuses a host name unless it

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -69,8 +67,6 @@ func run(t *testing.T, q *slowQueue, c SenderConfig, acked func(admission.SKURef
 }
 
 func message(i int) Message { return Message{Key: fmt.Sprintf("r_%d", i), Body: []byte("{}")} }
-
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 func TestSender(t *testing.T) {
 	const wait = 25 * time.Millisecond

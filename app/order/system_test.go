@@ -259,11 +259,11 @@ func (s *system) request(user, try int, quantity int64) *admission.Request {
 // tallies are both sides' counts; it fails the test when units were lost or invented.
 func (s *system) tallies(t *testing.T) (admission.StockTally, admission.OrderTally) {
 	t.Helper()
-	stock, err := s.stock.Stock.Tally(t.Context(), s.ref())
+	stock, err := s.stock.Tally(t.Context(), s.ref())
 	if err != nil {
 		t.Fatal(err)
 	}
-	sql, err := s.orders.Orders.Tally(t.Context(), s.ref())
+	sql, err := s.orders.Tally(t.Context(), s.ref())
 	if err != nil {
 		t.Fatal(err)
 	}
