@@ -101,7 +101,8 @@ func limitBound(t *testing.T, s LimiterStore, a admission.Algorithm) {
 	take := limit(t, a, tokens, per, tokens)
 	var times []time.Duration // of admissions, when they were sent
 	begin := time.Now()
-	for time.Since(begin) < 450*time.Millisecond {
+	calls := 0
+	for ; time.Since(begin) < 450*time.Millisecond; calls++ {
 		sent := time.Since(begin)
 		if mustTake(t, s, take).OK {
 			times = append(times, sent)
@@ -118,7 +119,7 @@ func limitBound(t *testing.T, s LimiterStore, a admission.Algorithm) {
 			}
 		}
 	}
-	if len(times) < 2*tokens {
+	if calls > 100 && len(times) < 2*tokens { // fewer calls: the machine itself is the limit
 		t.Errorf("%d admitted in %v, want more than the first burst", len(times), time.Since(begin))
 	}
 }

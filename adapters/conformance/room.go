@@ -51,7 +51,12 @@ func roomTabs(t *testing.T, r admission.Room) {
 	places := make([]admission.Place, 10)
 	var group sync.WaitGroup
 	for i := range places {
-		group.Go(func() { places[i], _ = r.Join(t.Context(), a, "70000001", "default") })
+		group.Go(func() {
+			var err error
+			if places[i], err = r.Join(t.Context(), a, "70000001", "default"); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	group.Wait()
 	for _, p := range places {
@@ -70,7 +75,12 @@ func roomLog(t *testing.T, r admission.Room) {
 	places := make([]admission.Place, people)
 	var group sync.WaitGroup
 	for i := range places {
-		group.Go(func() { places[i], _ = r.Join(t.Context(), a, fmt.Sprint(70000000+i), "default") })
+		group.Go(func() {
+			var err error
+			if places[i], err = r.Join(t.Context(), a, fmt.Sprint(70000000+i), "default"); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	group.Wait()
 

@@ -47,7 +47,7 @@ func openStore(t *testing.T, url string) goredis.UniversalClient {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	c, err := Open(ctx, url, Options{Name: "limiter", Timeout: 5 * time.Second})
+	c, err := Open(ctx, url, Options{Name: "limiter", Timeout: 5 * time.Second, PoolTimeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,5 +98,34 @@ func TestLimiters(t *testing.T) {
 		conformance.Limiters(t, func(*testing.T) conformance.LimiterStore {
 			return conformance.LimiterStore{Limiters: NewLimiters(c), Pass: time.Sleep}
 		})
+	})
+}
+
+func TestRoundTrips(t *testing.T) {
+	onLimiterStores(t, func(t *testing.T, c goredis.UniversalClient) {
+		asks := []admission.LeaseAsk{
+			{Ref: leaseRef, InstanceID: "one", Seq: 1, Want: 1, Weight: 1, LeaseFor: time.Second, Ramp: 1},
+			{Ref: admission.SKURef{ActivityID: leaseRef.ActivityID}, InstanceID: "one", Seq: 1, Want: 1, Weight: 1, LeaseFor: time.Second, Ramp: 1},
+		}
+		claim := admission.ClaimArgs{UserID: "1", Nonce: "nonce-01", RequestID: "request1", BodyHash: "x", Ref: leaseRef, TTL: time.Second}
+		for range 2 { // the first time the scripts may be unknown
+			for what, call := range map[string]struct {
+				commands int
+				run      func(ctx context.Context) error
+			}{
+				"claim": {1, func(ctx context.Context) error { _, err := NewNonces(c).Claim(ctx, claim); return err }},
+				"ask":   {2, func(ctx context.Context) error { _, err := NewLeases(c).Ask(ctx, asks); return err }},
+				"join":  {1, func(ctx context.Context) error { _, err := NewRoom(c).Join(ctx, "1", "1", "default"); return err }},
+			} {
+				_ = call.run(t.Context())
+				ctx, count := CountCommands(t.Context())
+				if err := call.run(ctx); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				if count.Trips() != 1 || count.Commands() != call.commands {
+					t.Errorf("%s: %d commands in %d trips, want %d in 1", what, count.Commands(), count.Trips(), call.commands)
+				}
+			}
+		}
 	})
 }

@@ -140,9 +140,9 @@ func TestTokensDie(t *testing.T) {
 				if alive := !d.Refused(); alive != c.alive {
 					t.Errorf("alive: got %v, want %v (%+v)", alive, c.alive, d)
 				}
-				left := (*b.pairs.Load())[simRef].sku.left(b.c.Clock())
+				left := token.sku.(*grant).left.Load()
 				b.Return(token)
-				if now := (*b.pairs.Load())[simRef].sku.left(b.c.Clock()); (now == left+1) != c.alive {
+				if now := token.sku.(*grant).left.Load(); (now == left+1) != c.alive {
 					t.Errorf("after returning the token: %d left, before %d", now, left)
 				}
 			})
