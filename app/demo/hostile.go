@@ -88,7 +88,7 @@ func requestID(p *person) string {
 
 // try sends one wrong submit that must not be admitted.
 func (s *shop) try(ctx context.Context, p *person, a client.Attempt) {
-	s.ledger.attempt(p.kind, s.client.Attempt(ctx, p.Person, a), true)
+	s.ledger.attempt(p.kind, s.attack.Attempt(ctx, p.Person, a), true)
 }
 
 // body is the right body for a request_id.
@@ -219,7 +219,7 @@ func (s *shop) twins(ctx context.Context, p *person, intended time.Time) {
 	a := client.Attempt{PathID: t.PathID, SKUID: s.skuID, Ticket: t.Ticket, RequestID: t.RequestID, Body: s.body(t.RequestID)}
 	var both sync.WaitGroup
 	for range 2 {
-		both.Go(func() { s.ledger.attempt(p.kind, s.client.Attempt(ctx, p.Person, a), false) })
+		both.Go(func() { s.ledger.attempt(p.kind, s.attack.Attempt(ctx, p.Person, a), false) })
 	}
 	both.Wait()
 	s.finish(ctx, p, t.RequestID)
@@ -242,10 +242,10 @@ func (s *shop) tabs(ctx context.Context, p *person, intended time.Time) {
 			s.ledger.violate("one nonce and request_id per person, whatever the tabs and devices", "user %s: %s/%s and %s/%s", p.UserID, t.Nonce, t.RequestID, t2.Nonce, t2.RequestID)
 		}
 		a := client.Attempt{PathID: t2.PathID, SKUID: s.skuID, Ticket: t2.Ticket, RequestID: t2.RequestID, Body: s.body(t2.RequestID)}
-		s.ledger.attempt(p.kind, s.client.Attempt(ctx, other, a), false)
+		s.ledger.attempt(p.kind, s.attack.Attempt(ctx, other, a), false)
 	}
 	a := client.Attempt{PathID: t.PathID, SKUID: s.skuID, Ticket: t.Ticket, RequestID: t.RequestID, Body: s.body(t.RequestID)}
-	s.ledger.attempt(p.kind, s.client.Attempt(ctx, p.Person, a), false)
+	s.ledger.attempt(p.kind, s.attack.Attempt(ctx, p.Person, a), false)
 	s.finish(ctx, p, t.RequestID)
 }
 

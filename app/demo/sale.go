@@ -40,13 +40,14 @@ type Progress struct {
 }
 
 const (
-	drawCloses   = time.Second      // before the opening, as the demonstration has it
-	joinsPerSec  = 1_500            // of a crowd whose opening is not given; one small machine keeps up with it
-	doorInFlight = 24               // joins and sign-ins at once: what joinsPerSec needs at 15 ms each
-	settle       = 45 * time.Second // for the last results: three times the reservation_ttl of recovery
-	stuckAfter   = 15 * time.Second // reservation_ttl: what is LIVE for longer is listed
-	openFor      = 30 * time.Minute // from opening to closing
-	progressStep = 2 * time.Second
+	attackInFlight = 24               // hostile submits at once: they have lines of their own
+	drawCloses     = time.Second      // before the opening, as the demonstration has it
+	joinsPerSec    = 1_500            // of a crowd whose opening is not given; one small machine keeps up with it
+	doorInFlight   = 24               // joins and sign-ins at once: what joinsPerSec needs at 15 ms each
+	settle         = 45 * time.Second // for the last results: three times the reservation_ttl of recovery
+	stuckAfter     = 15 * time.Second // reservation_ttl: what is LIVE for longer is listed
+	openFor        = 30 * time.Minute // from opening to closing
+	progressStep   = 2 * time.Second
 )
 
 func (c Config) withDefaults(now time.Time) Config {
@@ -120,7 +121,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	transport := &http.Transport{
-		MaxIdleConnsPerHost: c.MaxInFlight + doorInFlight, MaxIdleConns: 0, IdleConnTimeout: 30 * time.Second, // below the service's 60 s
+		MaxIdleConnsPerHost: c.MaxInFlight + doorInFlight + attackInFlight, MaxIdleConns: 0, IdleConnTimeout: 30 * time.Second, // below the service's 60 s
 		DisableCompression: true,
 	}
 	defer transport.CloseIdleConnections()
@@ -173,7 +174,12 @@ func (r *run) open(ctx context.Context, httpClient *http.Client) error {
 	if err != nil {
 		return exit.Code(exit.Usage, err)
 	}
-	r.shop = &shop{client: r.client, door: door, ledger: r.ledger, sale: sale, skuID: r.offer.skuID, sign: c.Target.Sign, opens: sale.OpensAt.Add(skew), stolen: newStolen()}
+	config.MaxInFlight, config.Budget = attackInFlight, client.NewBudget(0, 0) // an attack is not made of retries
+	attack, err := client.New(config)
+	if err != nil {
+		return exit.Code(exit.Usage, err)
+	}
+	r.shop = &shop{client: r.client, door: door, attack: attack, ledger: r.ledger, sale: sale, skuID: r.offer.skuID, sign: c.Target.Sign, opens: sale.OpensAt.Add(skew), stolen: newStolen()}
 	r.people = make([]*person, c.Users)
 	for i := range r.people {
 		r.people[i] = r.crowd.person(i)

@@ -12,6 +12,7 @@ import (
 type shop struct {
 	client *client.Client
 	door   *client.Client // for coming in: the crowd at the door must not block those whose turn it is
+	attack *client.Client // for hostile submits
 	ledger *ledger
 	sale   client.Activity
 	skuID  string
