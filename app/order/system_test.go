@@ -381,7 +381,7 @@ func (c *chance) stop() {
 }
 
 // background runs f until the test ends or stop is called.
-func background(t *testing.T, f func(context.Context) error) (stop func()) {
+func background(t testing.TB, f func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
