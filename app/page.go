@@ -11,13 +11,13 @@ import (
 // page is the activity page and its assets. What neither of them is gets the answer of
 // every unknown path: it charges its source and has the one error shape.
 func (s *service) page(deps httpapi.Deps) (httpapi.Page, error) {
-	render := httpapi.NewRenderer(deps.Now, deps.Jitter)
+	absent := httpapi.Absent(deps.Now, deps.Jitter)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
 		req := &admission.Request{Now: deps.Now(), Mono: deps.Mono()}
 		deps.Source(r, req)
 		deps.ChargeSource(req)
 		deps.Decided(admission.CallSubmit, req, admission.Decision{Outcome: admission.NotFound, Stage: admission.StageGuard, Reason: admission.ReasonGuard})
-		render.Write(w, r, httpapi.Answer{Outcome: admission.NotFound}, false)
+		absent.ServeHTTP(w, r)
 	}
 	p, err := page.New(page.Config{
 		State:             func(activityID string) string { return s.room.State(activityID).State },

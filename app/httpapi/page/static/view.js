@@ -70,11 +70,13 @@ export class View {
     field.focus();
   }
 
-  countdown(ms) {
+  // countdown writes a time that runs down; a long one always has its hours.
+  countdown(ms, long = false) {
     const seconds = Math.max(0, Math.ceil(ms / 1000));
     const two = (n) => String(n).padStart(2, '0');
     const days = Math.floor(seconds / 86_400);
-    const clock = `${two(Math.floor(seconds / 3600) % 24)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
+    const hours = long || seconds >= 3600 ? `${two(Math.floor(seconds / 3600) % 24)}:` : '';
+    const clock = `${hours}${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
     return days > 0 ? this.words.say('countdownDays', { days, clock }) : clock;
   }
 
@@ -121,7 +123,7 @@ export class View {
     const opens = Date.parse(this.facts.activity.opens_at);
     return [
       el('p.eyebrow', {}, this.words.say('opensIn')),
-      this.#bind.text('p.clock.clock-large', () => this.countdown(opens - this.now()), { role: 'timer' }),
+      this.#bind.text('p.clock.clock-large', () => this.countdown(opens - this.now(), true), { role: 'timer' }),
     ];
   }
 

@@ -77,7 +77,7 @@ const en = {
   reservedText: 'Your order is being created. This usually takes a few seconds.',
   order: 'Your order is created',
   orderAlready: 'You already have an order',
-  orderText: 'Pay before {time} to keep it; then it is cancelled and goes to somebody else.',
+  orderText: 'Pay before {time} to keep it. After that it is cancelled and goes to somebody else.',
   orderWait: 'Looking up your order.',
   payIn: 'Left to pay',
   payOver: 'The time to pay is over.',

@@ -1,0 +1,200 @@
+package page_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sluice-io/sluice/app/admission"
+)
+
+// The client rules of the wire contract, kept by the page.
+
+// atTurn brings a new person to their turn.
+func atTurn(t *testing.T, browser context.Context, s *stage) (*tab, *wire) {
+	t.Helper()
+	s.set(func() { s.queue["lanes"] = []any{lane(everybody, 5000, 40)} })
+	w := newWire(t, s.handler())
+	b := inLine(t, browser, w)
+	b.reads("h2", "It is your turn")
+	return b, w
+}
+
+// inLine signs a new person in and joins.
+func inLine(t *testing.T, browser context.Context, w *wire) *tab {
+	t.Helper()
+	b := person(t, browser)
+	b.visit(w.URL + activityPath)
+	b.signIn("70000001")
+	b.press("Join")
+	return b
+}
+
+func TestClientRules(t *testing.T) {
+	browser := openBrowser(t)
+	created := said(admission.PollOrderCreated, map[string]any{"order_id": "8100012"})
+	reserved := said(admission.Queued, map[string]any{"reservation_id": "v_stage0001", "next_poll_after_ms": 400})
+	nothing := said(admission.NotFound, nil)
+
+	for _, c := range []struct {
+		name      string
+		submits   []answer
+		results   []answer
+		tickets   []answer
+		says      string // in the end
+		submitted int
+		asked     int
+	}{
+		{"after 202 it only polls", []answer{reserved}, []answer{said(admission.PollQueued, map[string]any{"next_poll_after_ms": 300}), created}, nil, "Your order is created", 1, 2},
+		{"a lost answer is sent once more", []answer{lost, reserved}, []answer{created}, nil, "Your order is created", 2, 1},
+		{"two lost answers: it asks", []answer{lost, lost, reserved}, []answer{nothing, created}, nil, "Your order is created", 3, 2},
+		{"sold out after a lost answer is not believed", []answer{lost, said(admission.SoldOut, nil)}, []answer{created}, nil, "Your order is created", 2, 1},
+		{"sold out after a lost answer, and nothing reserved", []answer{lost, said(admission.SoldOut, nil)}, []answer{nothing}, nil, "Sold out", 2, 1},
+		{"sold out at once is believed", []answer{said(admission.SoldOut, nil)}, nil, nil, "Sold out", 1, 0},
+		{"unknown: it asks before it sends again", []answer{said(admission.DependencyUnavailable, nil)}, []answer{said(admission.PollQueued, map[string]any{"next_poll_after_ms": 300}), created}, nil, "Your order is created", 1, 2},
+		{"an expired ticket is exchanged anew", []answer{said(admission.TokenExpired, nil), reserved}, []answer{nothing, created}, []answer{ticket(), ticket()}, "Your order is created", 2, 2},
+		{"replayed: it follows the result", []answer{said(admission.Replayed, map[string]any{"status": "QUEUED", "next_poll_after_ms": 300})}, []answer{created}, nil, "Your order is created", 1, 1},
+		{"a holder sees the order", []answer{said(admission.AlreadyPurchased, map[string]any{"order_id": "8100012", "existing_request_id": "r_other0001"})}, nil, nil, "You already have an order", 1, 0},
+		{"no unit left", []answer{reserved}, []answer{said(admission.PollNoCapacity, nil)}, nil, "No unit was left", 1, 1},
+		{"the sale ends", []answer{said(admission.ActivityEnded, nil)}, nil, nil, "The sale is over", 1, 0},
+		{"back to the line", []answer{said(admission.OverloadedQueueOnly, map[string]any{"retry_after_ms": 200}), reserved}, nil, nil, "It is your turn", 1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			s.submits, s.results = c.submits, c.results
+			if c.tickets != nil {
+				s.tickets = c.tickets
+			}
+			b, _ := atTurn(t, browser, s)
+			b.press("Buy now")
+			if c.says == "It is your turn" {
+				b.reads(".notice", "You are back in line")
+			}
+			b.reads("h2", c.says)
+			submits := s.made("submit")
+			if len(submits) != c.submitted || len(s.made("result")) != c.asked {
+				t.Errorf("%d submits and %d questions, want %d and %d", len(submits), len(s.made("result")), c.submitted, c.asked)
+			}
+			for _, r := range submits {
+				if key := r.header.Get("Idempotency-Key"); key != "r_stage0001" {
+					t.Errorf("a submit with request_id %q", key)
+				}
+			}
+		})
+	}
+
+	t.Run("Retry-After is honoured", func(t *testing.T) {
+		s := newStage(t)
+		s.submits = []answer{said(admission.RateLimited, map[string]any{"retry_after_ms": 1500}), said(admission.Overloaded, map[string]any{"retry_after_ms": 1200}), reserved}
+		s.results = []answer{created}
+		b, _ := atTurn(t, browser, s)
+		b.press("Buy now")
+		b.reads("h2", "Your order is created")
+		submits := s.made("submit")
+		if len(submits) != 3 {
+			t.Fatalf("%d submits, want 3", len(submits))
+		}
+		for i, least := range []time.Duration{1500 * time.Millisecond, 1200 * time.Millisecond} {
+			if gap := submits[i+1].at.Sub(submits[i].at); gap < least {
+				t.Errorf("submit %d came after %v, told to wait %v", i+2, gap, least)
+			}
+		}
+	})
+
+	t.Run("a reload in the middle of a submit asks first", func(t *testing.T) {
+		s := newStage(t)
+		s.submits = []answer{said(admission.Overloaded, map[string]any{"retry_after_ms": 60_000})}
+		s.results = []answer{created}
+		b, w := atTurn(t, browser, s)
+		b.press("Buy now")
+		b.reads("h2", "Trying to reserve")
+		b.until(`document.querySelector(".notice").innerText.includes("very busy")`)
+		b.visit(w.URL + activityPath)
+		b.reads("h2", "Your order is created")
+		if n := len(s.made("submit")); n != 1 {
+			t.Errorf("%d submits, want 1", n)
+		}
+	})
+}
+
+// TestPolling: hints are obeyed, failures thin the questions out, and the end ends them.
+func TestPolling(t *testing.T) {
+	browser := openBrowser(t)
+
+	t.Run("within the hint", func(t *testing.T) {
+		s := newStage(t)
+		s.queue["poll_after_ms"] = map[string]any{"low": 400, "high": 700}
+		w := newWire(t, s.handler())
+		b := person(t, browser) // only looks: nobody's actions shorten a wait
+		b.visit(w.URL + activityPath)
+		for len(s.made("queue")) < 8 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		polls := s.made("queue")
+		spread := map[time.Duration]bool{}
+		for i := 1; i < len(polls); i++ {
+			gap := polls[i].at.Sub(polls[i-1].at)
+			spread[gap.Round(20*time.Millisecond)] = true
+			if gap < 390*time.Millisecond || gap > 1500*time.Millisecond {
+				t.Errorf("a gap of %v, told 400 to 700 ms", gap)
+			}
+		}
+		if len(spread) < 3 {
+			t.Errorf("gaps without jitter: %v", spread)
+		}
+	})
+
+	t.Run("a dead service is asked ever more rarely, and found again", func(t *testing.T) {
+		s := newStage(t)
+		w := newWire(t, s.handler())
+		b := inLine(t, browser, w)
+		b.reads("h2", "ahead of you")
+		w.cut.Store(true)
+		b.reads("#status", "Connection lost. Your place is kept")
+		before := w.seen("GET /v1/activities/10001/queue")
+		time.Sleep(10 * time.Second)
+		if n := w.seen("GET /v1/activities/10001/queue") - before; n > 12 { // 22 at the pace of the hint
+			t.Errorf("%d questions to a dead service in 10 s", n)
+		}
+		b.reads("h2", "ahead of you") // what was known stays
+		w.cut.Store(false)
+		b.reads("#status", "Connected")
+	})
+
+	t.Run("sold out", func(t *testing.T) {
+		s := newStage(t)
+		w := newWire(t, s.handler())
+		b := inLine(t, browser, w)
+		b.reads("h2", "ahead of you")
+		s.set(func() { s.queue["state"] = "SOLD_OUT" })
+		b.reads("h2", "Sold out")
+		b.reads("#status", "Not asking any more")
+		asked := len(s.made("queue"))
+		time.Sleep(3 * time.Second)
+		if n := len(s.made("queue")) - asked; n > 0 {
+			t.Errorf("%d polls after the end", n)
+		}
+		s.set(func() { s.queue["state"] = "OPEN" })
+		b.press("Look again")
+		b.reads("h2", "ahead of you")
+	})
+
+	t.Run("two tabs ask as one", func(t *testing.T) {
+		s := newStage(t)
+		w := newWire(t, s.handler())
+		b := inLine(t, browser, w)
+		b.reads("h2", "ahead of you")
+		second := b.another()
+		second.visit(w.URL + activityPath)
+		second.reads("h2", b.text("h2"))
+		second.reads("#status", "Shown from another tab")
+		before := len(s.made("queue"))
+		time.Sleep(4 * time.Second)
+		if n := len(s.made("queue")) - before; n > 14 { // 13 at the most for one, at 300 ms
+			t.Errorf("%d polls in 4 s", n)
+		}
+		if n := len(s.made("join")); n != 1 {
+			t.Errorf("%d joins by one person", n)
+		}
+	})
+}
