@@ -21,17 +21,11 @@ import (
 
 	"github.com/sluice-io/sluice/app/config"
 	"github.com/sluice-io/sluice/app/exit"
+	"github.com/sluice-io/sluice/app/httpapi"
 )
 
-// Server limits of 20-edge.
 const (
-	headerTimeout  = 2 * time.Second
-	readTimeout    = 5 * time.Second // header and body together; a body has 2 s of it
-	writeTimeout   = 10 * time.Second
-	idleTimeout    = 60 * time.Second
-	maxHeaderBytes = 16 << 10
 	maxConnections = 20_000 // of one listener; above it the kernel's queue waits
-	maxStreams     = 250    // of one HTTP/2 connection
 	drainFor       = 4 * time.Second
 )
 
@@ -176,7 +170,7 @@ func (l *listeners) serve(s *service, failed chan<- error) []*http.Server {
 		on      net.Listener
 		handler http.Handler
 	}{{l.public, s.public}, {l.internal, s.internal}, {l.admin, s.admin}} {
-		server := newServer(p.handler, s.log)
+		server := httpapi.NewServer(p.handler, s.log)
 		servers = append(servers, server)
 		go func() {
 			if err := server.Serve(p.on); !errors.Is(err, http.ErrServerClosed) {
@@ -185,23 +179,6 @@ func (l *listeners) serve(s *service, failed chan<- error) []*http.Server {
 		}()
 	}
 	return servers
-}
-
-func newServer(h http.Handler, log *slog.Logger) *http.Server {
-	protocols := &http.Protocols{}
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true) // behind an edge that speaks it by prior knowledge
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		Protocols:         protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
 }
 
 // drain lets requests under way end, together, and cuts what takes longer.

@@ -436,19 +436,19 @@ func (s *service) buildListeners() error {
 		return exit.Code(exit.Usage, fmt.Errorf("edge.trusted_cidrs: %w", err))
 	}
 	funnel := httpapi.NewMetrics(s.registry)
-	logs := httpapi.NewLog(s.log, s.hashUser)
+	logs := httpapi.NewLog(s.log, s.now, s.hashUser)
 	deps := httpapi.Deps{
 		Now: s.now, Mono: func() int64 { return int64(s.clock.Now()) }, Jitter: rand.Float64, Log: s.log,
 		ByPath: s.directory.ByPath, ByID: s.directory.ByID,
 		Source: s.sourceOf(resolver), GatewayUser: s.gatewayUser(resolver),
 		Budget: func() time.Duration { return s.budgetsInForce().Total() },
 		Enter:  s.gate.Enter, Reserve: s.gate.Reserve, Place: s.place, Call: s.gate.Call,
-		Identify: s.gate.Identify, ChargeSource: s.gate.ChargeSource,
+		ChargeSource: s.gate.ChargeSource, Served: funnel.Served,
 		Decided: func(call admission.Call, req *admission.Request, d admission.Decision) {
 			funnel.Decided(call, req, d)
 			logs.Decided(call, req, d)
 		},
-		Room:    httpapi.Room{Join: s.room.Join, Exchange: s.room.Exchange, Queue: s.room.Queue},
+		Room:    httpapi.Room{Join: s.room.Join, Exchange: s.room.Exchange, Queue: s.room.Queue, Commitment: s.room.Commitment},
 		Results: s.results,
 	}
 	if s.stores.server != nil {
@@ -462,7 +462,7 @@ func (s *service) buildListeners() error {
 		s.public = httpapi.Absent(s.now, rand.Float64)
 	}
 	s.internal = httpapi.NewInternal(httpapi.InternalDeps{
-		Now: s.now, Jitter: rand.Float64, PaymentKey: s.keyring.payment, Pay: s.results.Pay, Unready: s.unready,
+		Now: s.now, Jitter: rand.Float64, Log: s.log, PaymentKey: s.keyring.payment, Pay: s.results.Pay, Unready: s.unready,
 		Metrics: promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}),
 	})
 	s.admin = console.New(console.Deps{

@@ -25,7 +25,16 @@ const queueOnlyRetry = 3 * time.Second
 
 // source limits one address, and its /24 or /48 at ten times the rate. It comes before
 // anything that costs a signature, and is coarse: many people may stand behind one.
-func (g *Gate) source(v *visit) admission.Decision {
+func (g *Gate) source(v *visit) admission.Decision { return g.sourceOf(v, 0) }
+
+// pollSource limits the source of somebody who asks for their own result, in a bucket
+// apart: a crowd of submits behind one address must not hide their results from them.
+func (g *Gate) pollSource(v *visit) admission.Decision { return g.sourceOf(v, pollSalt) }
+
+// pollSalt makes another key of a source's; odd and random, nothing more.
+const pollSalt = 0x9d3f5b1c7a24e86b
+
+func (g *Gate) sourceOf(v *visit, salt uint64) admission.Decision {
 	req, now := v.req, limit.Instant(v.req.Mono)
 	rate, reason := v.view.source, admission.ReasonSourceRate
 	if req.SourceUnparsable {
@@ -33,15 +42,15 @@ func (g *Gate) source(v *visit) admission.Decision {
 	} else if r, ok := v.view.sourceOverrides[req.SourceKey]; ok {
 		rate = r
 	}
-	key := limit.Key{ID: req.SourceKey, Prefix: req.SourcePrefixKey}
+	key := limit.Key{ID: req.SourceKey ^ salt, Prefix: req.SourcePrefixKey ^ salt}
 	if d := g.sources.Allow(now, key, 1, rate); !d.OK {
 		return g.limited(admission.StageSource, reason, d)
 	}
 	v.refundable(charge{table: g.sources, key: key, rate: rate})
-	if d := g.prefixes.Allow(now, req.SourcePrefixKey, 1); !d.OK {
+	if d := g.prefixes.Allow(now, key.Prefix, 1); !d.OK {
 		return g.limited(admission.StageSource, admission.ReasonSourcePrefixRate, d)
 	}
-	v.refundable(charge{prefix: g.prefixes, key: limit.Key{ID: req.SourcePrefixKey}})
+	v.refundable(charge{prefix: g.prefixes, key: limit.Key{ID: key.Prefix}})
 	return admission.Decision{}
 }
 

@@ -38,19 +38,20 @@ type Deps struct {
 	// Budget is what a submit may take in all, from its body to its answer.
 	Budget func() time.Duration
 
-	// The funnel. Enter and Call decide in memory; Reserve registers its releases with
-	// Request.OnEnd; Place fills Request.Record.
+	// The funnel. Enter and Call decide in memory, and find out who is asking; Reserve
+	// registers its releases with Request.OnEnd; Place fills Request.Record.
 	Enter   func(req *admission.Request) admission.Decision
 	Reserve func(ctx context.Context, req *admission.Request) admission.Decision
 	Place   func(ctx context.Context, req *admission.Request) admission.Decision
 	Call    func(call admission.Call, req *admission.Request) admission.Decision
-	// Identify verifies the session of a call that is no submit.
-	Identify func(req *admission.Request) admission.Decision
 	// ChargeSource counts a request that the guard refused; the answer stays the guard's.
 	ChargeSource func(req *admission.Request)
 
 	// Decided is told of every decision, once, for metrics and logs.
 	Decided func(call admission.Call, req *admission.Request, d admission.Decision)
+	// Served is told of every public document that was asked for here: what caches in
+	// front of Sluice did not answer.
+	Served func(doc Document)
 
 	Room    Room
 	Results Results
@@ -68,6 +69,8 @@ type Room struct {
 	Exchange func(ctx context.Context, req *admission.Request, pass string) (admission.Exchanged, admission.Decision)
 	// Queue is the public queue document, the same bytes for everyone, and how long it may be cached.
 	Queue func(activity *admission.Activity) (body []byte, maxAge time.Duration)
+	// Commitment is the hex commitment of the activity's draw, "" when it has no draw.
+	Commitment func(activity *admission.Activity) string
 }
 
 // Results are a user's own results and orders.
@@ -88,13 +91,41 @@ type Page struct {
 type API struct {
 	d      Deps
 	render *Renderer
+	pace   pace // of polls of results
 }
 
 // New builds the public routes. Nothing in it redirects: a redirected POST would be
 // sent twice, and a redirect is an answer outside the table.
 func New(d Deps) http.Handler {
-	gin.SetMode(gin.ReleaseMode)
 	a := &API{d: d, render: NewRenderer(d.Now, d.Jitter)}
+	e := newEngine()
+	e.Use(a.recovered, a.plainPath)
+
+	e.POST("/s/:path/:sku", a.submit)
+	e.POST("/v1/activities/:activity/queue/join", a.personal(joinCall))
+	e.POST("/v1/activities/:activity/tickets", a.personal(ticketCall))
+	e.GET("/v1/requests/:request", a.personal(statusCall))
+	e.GET("/v1/orders/:order", a.personal(orderCall))
+	e.POST("/v1/orders/:order/cancel", a.personal(cancelCall))
+	if d.SignIn != nil {
+		e.POST("/v1/session", a.personal(sessionCall))
+	}
+	for _, method := range []string{http.MethodGet, http.MethodHead} { // what caches may ask for
+		e.Handle(method, "/v1/activities/:activity", a.activity)
+		e.Handle(method, "/v1/activities/:activity/queue", a.queue)
+		if d.Page.Activity != nil {
+			e.Handle(method, "/a/:activity", a.static(DocumentPage, d.Page.Activity))
+			e.Handle(method, "/assets/:name", a.static(DocumentAsset, d.Page.Assets))
+		}
+	}
+	e.NoRoute(func(c *gin.Context) { a.refuseGuard(c, admission.NotFound) })
+	e.NoMethod(func(c *gin.Context) { a.refuseGuard(c, admission.MethodNotAllowed) })
+	return e
+}
+
+// newEngine is gin without anything that answers or guesses by itself.
+func newEngine() *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	e.RedirectTrailingSlash = false
 	e.RedirectFixedPath = false
@@ -103,26 +134,6 @@ func New(d Deps) http.Handler {
 	e.UnescapePathValues = false
 	e.ForwardedByClientIP = false // the client address is ours to decide
 	e.ContextWithFallback = false
-	e.Use(a.recovered)
-
-	e.POST("/s/:path/:sku", a.submit)
-	e.GET("/v1/activities/:activity", a.activity)
-	e.GET("/v1/activities/:activity/queue", a.queue)
-	e.POST("/v1/activities/:activity/queue/join", a.join)
-	e.POST("/v1/activities/:activity/tickets", a.tickets)
-	e.GET("/v1/requests/:request", a.request)
-	e.GET("/v1/orders/:order", a.order)
-	e.POST("/v1/orders/:order/cancel", a.cancel)
-	if d.SignIn != nil {
-		e.POST("/v1/session", a.session)
-	}
-	if d.Page.Activity != nil {
-		e.GET("/a/:activity", gin.WrapH(d.Page.Activity))
-		e.HEAD("/a/:activity", gin.WrapH(d.Page.Activity))
-		e.GET("/assets/:name", gin.WrapH(d.Page.Assets))
-	}
-	e.NoRoute(func(c *gin.Context) { a.refuseGuard(c, admission.NotFound) })
-	e.NoMethod(func(c *gin.Context) { a.refuseGuard(c, admission.MethodNotAllowed) })
 	return e
 }
 
@@ -130,7 +141,7 @@ func New(d Deps) http.Handler {
 func Absent(now func() time.Time, jitter func() float64) http.Handler {
 	r := NewRenderer(now, jitter)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r.Write(w, req, Answer{Outcome: admission.NotFound}, req.ContentLength != 0)
+		r.Write(w, req, Answer{Outcome: admission.NotFound})
 	})
 }
 
@@ -143,8 +154,10 @@ func (a *API) recovered(c *gin.Context) {
 				panic(p)
 			}
 			a.d.Log.Error("handler panicked", "event", "panic", "path", c.FullPath(), "panic", p)
+			c.Abort()
 			if !c.Writer.Written() {
-				a.render.Write(c.Writer, c.Request, Answer{Outcome: admission.DependencyUnavailable}, true)
+				d := admission.Decision{Outcome: admission.DependencyUnavailable, Stage: admission.StageGuard, Reason: admission.ReasonPanic}
+				a.decided(c, admission.CallSubmit, &admission.Request{Now: a.d.Now()}, d, Answer{Outcome: d.Outcome})
 			}
 		}
 	}()
@@ -158,17 +171,21 @@ func (a *API) newRequest(r *http.Request) *admission.Request {
 	return req
 }
 
-// decided ends a call: its refusal is rendered, counted, and what it held is given back.
-func (a *API) decided(c *gin.Context, call admission.Call, req *admission.Request, d admission.Decision, answer Answer, unread bool) {
+// decided ends a call: its decision is counted and rendered.
+func (a *API) decided(c *gin.Context, call admission.Call, req *admission.Request, d admission.Decision, answer Answer) {
 	a.d.Decided(call, req, d)
-	a.render.Write(c.Writer, c.Request, answer, unread)
+	a.render.Write(c.Writer, c.Request, answer)
 }
 
 // refuseGuard answers what never was a call of ours. It charges the source, so that a
 // flood of nonsense empties its own bucket, but keeps its own status.
 func (a *API) refuseGuard(c *gin.Context, o admission.Outcome) {
+	answer := Answer{Outcome: o}
+	if o == admission.InvalidArgument {
+		answer.Field, answer.Detail = "query", "query: must be well-formed and give each key once"
+	}
 	req := a.newRequest(c.Request)
 	a.d.ChargeSource(req)
 	d := admission.Decision{Outcome: o, Stage: admission.StageGuard, Reason: admission.ReasonGuard}
-	a.decided(c, admission.CallSubmit, req, d, Answer{Outcome: o}, c.Request.ContentLength != 0)
+	a.decided(c, admission.CallSubmit, req, d, answer)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -24,12 +25,12 @@ const (
 )
 
 // guardBody decides on a body from its headers alone, before a byte of it is read.
-// optional: the call may come without one (join, cancel).
+// optional: the call may come without one (join, cancel), with a length of 0 and no type.
 func guardBody(r *http.Request, optional bool) admission.Outcome {
 	if _, ok := r.Header["Expect"]; ok {
 		return admission.ExpectationFailed
 	}
-	if r.ContentLength < 0 || r.ContentLength == 0 && !optional && len(r.Header["Content-Length"]) == 0 {
+	if !lengthKnown(r) {
 		return admission.LengthRequired
 	}
 	if r.ContentLength > MaxBodyBytes {
@@ -45,6 +46,12 @@ func guardBody(r *http.Request, optional bool) admission.Outcome {
 		return admission.UnsupportedMediaType
 	}
 	return admission.Pass
+}
+
+// lengthKnown reports whether the request says how long its body is: by Content-Length,
+// or in HTTP/2 by ending the stream with the headers.
+func lengthKnown(r *http.Request) bool {
+	return r.ContentLength > 0 || r.ContentLength == 0 && (len(r.Header["Content-Length"]) > 0 || r.ProtoMajor > 1)
 }
 
 // isJSON accepts application/json, alone or with a charset of UTF-8.
@@ -68,22 +75,76 @@ func isJSON(types []string) bool {
 }
 
 // readBody reads the whole declared body within bodyDeadline.
-func readBody(c *gin.Context) ([]byte, admission.Outcome) {
-	n := c.Request.ContentLength
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, admission.Outcome) {
+	n := r.ContentLength
 	if n == 0 {
 		return nil, admission.Pass
 	}
-	control := http.NewResponseController(c.Writer)
-	_ = control.SetReadDeadline(time.Now().Add(bodyDeadline)) // unsupported only in tests without a connection
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyDeadline)) // unsupported only without a connection
 	body := make([]byte, n)
-	if _, err := io.ReadFull(c.Request.Body, body); err != nil {
+	if _, err := io.ReadFull(r.Body, body); err != nil {
+		// The deadline stays: net/http still looks for the rest before it lets go.
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil, admission.BodyTimeout
 		}
 		return nil, admission.InvalidArgument // shorter than it said, or cut
 	}
+	// While the answer is made net/http watches the connection; a deadline that passes
+	// then would look like a client that left.
+	_ = control.SetReadDeadline(time.Time{})
+	r.Body = http.NoBody // read: nothing is left to settle
 	return body, admission.Pass
+}
+
+// settleBody decides what becomes of a body that nobody has read; net/http would wait
+// for it before it sends the answer. A client that is refused as such keeps its
+// connection: the answer goes out at once and the body, small and mostly here already,
+// is read after it, within bodyDeadline. The connection ends after a refusal of the
+// guard, or when the body has no bound that we accept.
+func settleBody(w http.ResponseWriter, r *http.Request, byGuard bool) {
+	if r.ContentLength == 0 || r.Body == http.NoBody || r.ProtoMajor > 1 { // HTTP/2 ends the stream alone
+		return
+	}
+	if byGuard || r.ContentLength < 0 || r.ContentLength > MaxBodyBytes {
+		w.Header()["Connection"] = connectionClose
+		return
+	}
+	control := http.NewResponseController(w)
+	_ = control.EnableFullDuplex() // both unsupported only without a connection
+	_ = control.SetReadDeadline(time.Now().Add(bodyDeadline))
+}
+
+// guarded are the outcomes of the request guard: the caller does not speak our contract.
+func guarded(o admission.Outcome) bool {
+	return admission.NotFound <= o && o <= admission.ExpectationFailed
+}
+
+// plainPath refuses what two programs on the way could read differently: a double
+// slash, and a query that gives one key twice.
+func (a *API) plainPath(c *gin.Context) {
+	switch u := c.Request.URL; {
+	case strings.Contains(u.Path, "//"):
+		a.refuseGuard(c, admission.NotFound)
+		c.Abort()
+	case u.RawQuery != "" && c.FullPath() != "" && repeatedKey(u.RawQuery):
+		a.refuseGuard(c, admission.InvalidArgument)
+		c.Abort()
+	}
+}
+
+// repeatedKey reports whether a query gives a key twice or cannot be read.
+func repeatedKey(raw string) bool {
+	q, err := url.ParseQuery(raw)
+	if err != nil {
+		return true
+	}
+	for _, values := range q {
+		if len(values) > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // header returns a header's only value. Repeated and overlong ones are refused: two

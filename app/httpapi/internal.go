@@ -6,9 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"math"
+	"log/slog"
 	"net/http"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -20,6 +20,7 @@ import (
 type InternalDeps struct {
 	Now        func() time.Time
 	Jitter     func() float64
+	Log        *slog.Logger
 	PaymentKey []byte // HMAC-SHA256 of the payment service's callback
 	Pay        func(ctx context.Context, orderID string, p admission.Payment) (admission.Order, admission.Decision)
 	Unready    func() []string // why this instance is not ready; empty: it is
@@ -27,7 +28,7 @@ type InternalDeps struct {
 }
 
 // signatureSkew is how far a callback's timestamp may be from ours, either way.
-const signatureSkew = 300 * time.Second
+const signatureSkew = 300 // seconds
 
 type internalAPI struct {
 	d      InternalDeps
@@ -37,27 +38,39 @@ type internalAPI struct {
 // NewInternal builds the routes of the internal listener: the payment callback, health,
 // readiness with its reasons, and metrics.
 func NewInternal(d InternalDeps) http.Handler {
-	gin.SetMode(gin.ReleaseMode)
 	a := &internalAPI{d: d, render: NewRenderer(d.Now, d.Jitter)}
-	e := gin.New()
-	e.RedirectTrailingSlash = false
-	e.HandleMethodNotAllowed = true
-	e.Use(gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) {
-		a.render.Write(c.Writer, c.Request, Answer{Outcome: admission.DependencyUnavailable}, true)
-	}))
+	e := newEngine()
+	e.Use(a.recovered)
 	e.POST("/internal/v1/orders/:order/payments", a.pay)
-	e.GET("/healthz", func(c *gin.Context) { writePrivate(c, []byte(`{"status":"ok"}`)) })
-	e.GET("/readyz", a.ready)
+	for _, method := range []string{http.MethodGet, http.MethodHead} { // balancers probe with either
+		e.Handle(method, "/healthz", func(c *gin.Context) { writePrivate(c, []byte(`{"status":"ok"}`)) })
+		e.Handle(method, "/readyz", a.ready)
+	}
 	e.GET("/metrics", gin.WrapH(d.Metrics))
-	e.NoRoute(a.refuse(admission.NotFound))
-	e.NoMethod(a.refuse(admission.MethodNotAllowed))
+	e.NoRoute(func(c *gin.Context) { a.refuse(c, Answer{Outcome: admission.NotFound}) })
+	e.NoMethod(func(c *gin.Context) { a.refuse(c, Answer{Outcome: admission.MethodNotAllowed}) })
 	return e
 }
 
-func (a *internalAPI) refuse(o admission.Outcome) gin.HandlerFunc {
-	return func(c *gin.Context) {
-		a.render.Write(c.Writer, c.Request, Answer{Outcome: o}, c.Request.ContentLength != 0)
-	}
+func (a *internalAPI) refuse(c *gin.Context, answer Answer) {
+	a.render.Write(c.Writer, c.Request, answer)
+}
+
+// recovered: a payment whose handler died may have been recorded.
+func (a *internalAPI) recovered(c *gin.Context) {
+	defer func() {
+		if p := recover(); p != nil {
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			a.d.Log.Error("handler panicked", "event", "panic", "path", c.FullPath(), "panic", p)
+			c.Abort()
+			if !c.Writer.Written() {
+				a.refuse(c, Answer{Outcome: admission.DependencyUnavailable})
+			}
+		}
+	}()
+	c.Next()
 }
 
 func (a *internalAPI) ready(c *gin.Context) {
@@ -66,68 +79,92 @@ func (a *internalAPI) ready(c *gin.Context) {
 		writePrivate(c, []byte(`{"status":"ready","reasons":[]}`))
 		return
 	}
-	body, _ := json.Marshal(map[string]any{"status": "unready", "reasons": reasons})
-	h := c.Writer.Header()
-	h["Content-Type"] = contentTypeJSON
-	h["Cache-Control"] = noStore
-	c.Status(admission.DependencyUnavailable.Row().HTTP)
-	_, _ = c.Writer.Write(body)
+	a.render.unready(c.Writer, reasons)
 }
 
 // pay is the payment service's callback. Its signature covers the time and the bytes
 // of the body, so nothing is parsed before it has been checked.
 func (a *internalAPI) pay(c *gin.Context) {
 	if o := guardBody(c.Request, false); o != admission.Pass {
-		a.render.Write(c.Writer, c.Request, Answer{Outcome: o}, true)
+		a.refuse(c, Answer{Outcome: o})
 		return
 	}
-	body, o := readBody(c)
+	body, o := readBody(c.Writer, c.Request)
 	if o != admission.Pass {
-		a.render.Write(c.Writer, c.Request, Answer{Outcome: o}, true)
+		a.refuse(c, Answer{Outcome: o})
 		return
 	}
 	if !a.signed(c.Request, body) {
-		a.render.Write(c.Writer, c.Request, Answer{Outcome: admission.Unauthenticated}, false)
+		a.refuse(c, Answer{Outcome: admission.Unauthenticated})
 		return
-	}
-	var in struct {
-		PaymentID string          `json:"payment_id"`
-		Amount    admission.Money `json:"amount"`
 	}
 	orderID := c.Param("order")
-	bad := decodeStrict(body, &in, "payment_id", "amount")
-	switch {
-	case bad != nil:
-	case !admission.ValidID(in.PaymentID):
-		bad = &fieldError{"payment_id", "must be 8 to 64 of [A-Za-z0-9_-]"}
-	case !admission.ValidDecimal(orderID):
-		bad = &fieldError{"order_id", "must be a decimal of 1 to 2^63-1"}
-	}
+	payment, bad := parsePayment(orderID, body)
 	if bad != nil {
-		a.render.Write(c.Writer, c.Request, Answer{Outcome: admission.InvalidArgument, Field: bad.Field, Detail: bad.Error()}, false)
+		a.refuse(c, Answer{Outcome: admission.InvalidArgument, Field: bad.Field, Detail: bad.Error()})
 		return
 	}
-	order, d := a.d.Pay(c.Request.Context(), orderID, admission.Payment{ID: in.PaymentID, Amount: in.Amount})
+	order, d := a.d.Pay(c.Request.Context(), orderID, payment)
 	if d.Refused() {
-		ans := Answer{Outcome: d.Outcome, OrderID: orderID, RetryAfter: d.RetryAfter}
-		if d.Outcome == admission.InvalidArgument {
-			ans.Field, ans.Detail = "amount", "amount: must be the order's amount and currency"
+		if d.Cause != nil {
+			a.d.Log.Warn("payment not taken", "event", "payment_refused", "order_id", orderID, "decision", d.Outcome.String(), "error", d.Cause)
 		}
-		a.render.Write(c.Writer, c.Request, ans, false)
+		answer := Answer{Outcome: d.Outcome, OrderID: orderID, RetryAfter: d.RetryAfter}
+		if d.Outcome == admission.InvalidArgument {
+			answer.Field, answer.Detail = "amount", "amount: must be the order's amount and currency"
+		}
+		a.refuse(c, answer)
 		return
 	}
 	writePrivate(c, appendOrder(nil, order))
 }
 
-// signed checks hex HMAC-SHA256(key, timestamp + "." + body) in constant time.
+// maxPaymentIDLen is what the order database keeps, in bytes.
+const maxPaymentIDLen = 128
+
+func parsePayment(orderID string, body []byte) (p admission.Payment, bad *fieldError) {
+	var in struct {
+		PaymentID string          `json:"payment_id"`
+		Amount    json.RawMessage `json:"amount"`
+	}
+	if bad = decodeStrict(body, &in, "payment_id", "amount"); bad != nil {
+		return p, bad
+	}
+	switch {
+	case !admission.ValidDecimal(orderID):
+		return p, &fieldError{"order_id", "must be a decimal of 1 to 2^63-1"}
+	case !printable(in.PaymentID):
+		return p, &fieldError{"payment_id", "must be 1 to 128 printable ASCII characters"}
+	case in.Amount == nil:
+		return p, &fieldError{"amount", "is missing"}
+	}
+	p.ID = in.PaymentID
+	if bad = decodeStrict(in.Amount, &p.Amount, "amount", "currency"); bad != nil {
+		bad.Field = strings.TrimSuffix("amount."+bad.Field, ".")
+	}
+	return p, bad
+}
+
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxPaymentIDLen
+}
+
+// signed checks hex HMAC-SHA256(key, timestamp + "." + body) in constant time. The
+// timestamp is whole seconds and is compared as such.
 func (a *internalAPI) signed(r *http.Request, body []byte) bool {
-	stamp := r.Header.Get("X-Sluice-Timestamp")
-	unix, err := strconv.ParseInt(stamp, 10, 64)
-	if err != nil || math.Abs(a.d.Now().Sub(time.Unix(unix, 0)).Seconds()) > signatureSkew.Seconds() {
+	stamp, ok := header(r, "X-Sluice-Timestamp", admission.MaxDecimalLen)
+	unix, canonical := admission.ParseDecimal(stamp)
+	if skew := a.d.Now().Unix() - unix; !ok || !canonical || skew > signatureSkew || skew < -signatureSkew {
 		return false
 	}
-	got, err := hex.DecodeString(r.Header.Get("X-Sluice-Signature"))
-	if err != nil {
+	signature, ok := header(r, "X-Sluice-Signature", 2*sha256.Size)
+	got, err := hex.DecodeString(signature)
+	if !ok || err != nil {
 		return false
 	}
 	mac := hmac.New(sha256.New, a.d.PaymentKey)

@@ -16,6 +16,7 @@ type Metrics struct {
 	ingress  *prometheus.CounterVec
 	rejected *prometheus.CounterVec
 	admitted *prometheus.CounterVec
+	origin   map[Document]prometheus.Counter
 
 	mu       sync.Mutex // guards replacing resolved
 	resolved atomic.Pointer[map[verdict]instruments]
@@ -39,7 +40,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		admitted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_admitted_requests_total", Help: "Submits that hold a reservation."}, []string{"activity_id", "sku_id"}),
 	}
 	m.resolved.Store(&map[verdict]instruments{})
-	r.MustRegister(m.ingress, m.rejected, m.admitted)
+	origin := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_origin_requests_total", Help: "Requests for public documents that no cache in front answered, by document."}, []string{"document"})
+	m.origin = map[Document]prometheus.Counter{}
+	for _, doc := range []Document{DocumentActivity, DocumentQueue, DocumentPage, DocumentAsset} {
+		m.origin[doc] = origin.WithLabelValues(string(doc))
+	}
+	r.MustRegister(m.ingress, m.rejected, m.admitted, origin)
 	return m
 }
 
@@ -59,6 +65,9 @@ func (m *Metrics) Decided(call admission.Call, req *admission.Request, d admissi
 		i.rejected.Inc()
 	}
 }
+
+// Served counts a public document.
+func (m *Metrics) Served(doc Document) { m.origin[doc].Inc() }
 
 func (m *Metrics) resolve(v verdict) instruments {
 	m.mu.Lock()

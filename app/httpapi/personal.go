@@ -1,11 +1,7 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"maps"
 	"math"
 	"net/http"
@@ -18,211 +14,253 @@ import (
 	"github.com/sluice-io/sluice/app/admission"
 )
 
-// session signs a development user in. It exists in embedded mode only.
-func (a *API) session(c *gin.Context) {
-	req := a.newRequest(c.Request)
-	body, ok := a.open(c, admission.CallSession, req, false)
-	if !ok {
-		return
+// call is one kind of call that is no submit: a person's own business, or the sign-in
+// that makes somebody a person.
+type call struct {
+	resource admission.Call
+	body     bodyRule
+	device   bool // X-Device-Id is demanded
+	answer   func(a *API, c *gin.Context, req *admission.Request, body []byte) reply
+}
+
+// bodyRule says whether a call has a body.
+type bodyRule uint8
+
+const (
+	bodyNone     bodyRule = iota // GET
+	bodyOptional                 // join, cancel
+	bodyRequired
+)
+
+// reply is what a call came to: a document, or a decision with its answer.
+type reply struct {
+	document []byte // of success; nil: answer
+	answer   Answer
+	decision admission.Decision
+}
+
+// refused is a reply that says no more than its decision.
+func refused(d admission.Decision) reply {
+	return reply{decision: d, answer: Answer{Outcome: d.Outcome, RetryAfter: d.RetryAfter}}
+}
+
+// invalid is a reply that names what to fix.
+func invalid(req *admission.Request, bad *fieldError) reply {
+	return reply{decision: malformed, answer: fieldAnswer(req, bad)}
+}
+
+// personal is the one order in which all these calls are refused: guard, unknown
+// activity, malformed headers, the call's chain (flow, source, session, user), body.
+// What the chain was charged goes back when the answer is "we are full".
+func (a *API) personal(k call) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		if k.body != bodyNone {
+			if o := guardBody(c.Request, k.body == bodyOptional); o != admission.Pass {
+				a.refuseGuard(c, o)
+				return
+			}
+		}
+		req := a.newRequest(c.Request)
+		if id, named := c.Params.Get("activity"); named {
+			if req.Activity = a.d.ByID(id); req.Activity == nil {
+				a.refuseGuard(c, admission.NotFound)
+				return
+			}
+		}
+		var r reply
+		defer func() { req.End(r.decision) }()
+		r = a.reply(c, k, req)
+		a.d.Decided(k.resource, req, r.decision)
+		if r.document != nil {
+			writePrivate(c, r.document)
+			return
+		}
+		r.answer.Quota = req.Quota
+		a.render.Write(c.Writer, c.Request, r.answer)
 	}
+}
+
+func (a *API) reply(c *gin.Context, k call, req *admission.Request) reply {
+	req.Bearer = bearer(c.Request)
+	req.GatewayUser = a.d.GatewayUser(c.Request)
+	if k.device {
+		if bad := readDevice(c.Request, req); bad != nil {
+			a.d.ChargeSource(req)
+			return invalid(req, bad)
+		}
+	}
+	if d := a.d.Call(k.resource, req); d.Refused() {
+		return refused(d)
+	}
+	var body []byte
+	if k.body != bodyNone {
+		var o admission.Outcome
+		if body, o = readBody(c.Writer, c.Request); o != admission.Pass {
+			return refused(admission.Decision{Outcome: o, Stage: admission.StageGuard, Reason: admission.ReasonGuard})
+		}
+	}
+	return k.answer(a, c, req, body)
+}
+
+// sessionCall signs a development user in. It exists in embedded mode only.
+var sessionCall = call{resource: admission.CallSession, body: bodyRequired, answer: func(a *API, _ *gin.Context, req *admission.Request, body []byte) reply {
 	var in struct {
 		UserID string `json:"user_id"`
 	}
-	if bad := decodeStrict(body, &in, "user_id"); bad != nil {
-		a.refuseField(c, admission.CallSession, req, bad, false)
-		return
+	bad := decodeStrict(body, &in, "user_id")
+	if bad == nil && !admission.ValidDecimal(in.UserID) {
+		bad = &fieldError{"user_id", "must be a decimal of 1 to 2^63-1, as a string"}
 	}
-	if !admission.ValidDecimal(in.UserID) {
-		a.refuseField(c, admission.CallSession, req, &fieldError{"user_id", "must be a decimal of 1 to 2^63-1, as a string"}, false)
-		return
+	if bad != nil {
+		return invalid(req, bad)
 	}
 	token, expires, err := a.d.SignIn(in.UserID)
 	if err != nil {
-		d := admission.Decision{Outcome: admission.DependencyUnavailable, Stage: admission.StageSession, Cause: err}
-		a.decided(c, admission.CallSession, req, d, Answer{Outcome: d.Outcome}, false)
-		return
+		return refused(admission.Decision{Outcome: admission.DependencyUnavailable, Stage: admission.StageSession, Cause: err})
 	}
-	a.d.Decided(admission.CallSession, req, admission.Decision{})
 	b := appendMember([]byte{'{'}, "session", token)
 	b = appendMember(b, "user_id", in.UserID)
-	b = append(appendTime(append(b, `"expires_at":"`...), expires), `"}`...)
-	writePrivate(c, b)
-}
+	return reply{document: append(appendTime(append(b, `"expires_at":"`...), expires), `"}`...)}
+}}
 
-// join gives somebody a place in the waiting room, or finds the one they have.
-func (a *API) join(c *gin.Context) {
-	req, ok := a.call(c, admission.CallJoin, true)
-	if !ok {
-		return
-	}
-	body, ok := a.open(c, admission.CallJoin, req, true)
-	if !ok {
-		return
-	}
+// joinCall gives somebody a place in the waiting room, or finds the one they have.
+var joinCall = call{resource: admission.CallJoin, body: bodyOptional, device: true, answer: func(a *API, c *gin.Context, req *admission.Request, body []byte) reply {
 	var in struct {
 		Challenge string `json:"challenge"`
 	}
 	if len(body) > 0 {
-		if bad := decodeStrict(body, &in, "challenge"); bad != nil {
-			a.refuseField(c, admission.CallJoin, req, bad, false)
-			return
+		bad := decodeStrict(body, &in, "challenge")
+		if bad == nil && len(in.Challenge) > maxChallengeBytes {
+			bad = &fieldError{"challenge", "must be at most " + strconv.Itoa(maxChallengeBytes) + " bytes"}
 		}
-	}
-	if len(in.Challenge) > maxChallengeBytes {
-		a.refuseField(c, admission.CallJoin, req, &fieldError{"challenge", "is too long"}, false)
-		return
+		if bad != nil {
+			return invalid(req, bad)
+		}
 	}
 	got, d := a.d.Room.Join(c.Request.Context(), req, in.Challenge)
 	if d.Refused() {
-		a.decided(c, admission.CallJoin, req, d, Answer{Outcome: d.Outcome, RetryAfter: d.RetryAfter, Challenge: got.Need}, false)
-		return
+		r := refused(d)
+		r.answer.Challenge = got.Need
+		return r
 	}
-	a.d.Decided(admission.CallJoin, req, admission.Decision{})
 	b := appendMember([]byte{'{'}, "pass", got.Pass)
 	b = appendMember(b, "state", got.State)
 	b = appendMember(b, "lane", got.Lane)
 	b = strconv.AppendInt(append(b, `"joined_ms":`...), got.JoinedAt.UnixMilli(), 10)
-	if s := got.Standing; s.Drawn {
-		b = strconv.AppendUint(append(b, `,"rank":`...), s.Rank, 10)
-		b = strconv.AppendInt(append(b, `,"place":`...), s.Place, 10)
-		if s.Unlikely {
-			b = append(b, `,"unlikely":true`...)
-		} else {
-			b = strconv.AppendInt(append(b, `,"wait_ms":{"low":`...), s.WaitLow.Milliseconds(), 10)
-			b = strconv.AppendInt(append(b, `,"high":`...), s.WaitHigh.Milliseconds(), 10)
-			b = append(b, '}')
-		}
-	}
-	b = strconv.AppendInt(append(b, `,"next_poll_after_ms":`...), a.render.pollAfter(got.Poll).Milliseconds(), 10)
-	writePrivate(c, append(b, '}'))
-}
+	b = append(b, ',')
+	b = appendStanding(b, got.Standing)
+	b = strconv.AppendInt(append(b, `"next_poll_after_ms":`...), a.render.pollAfter(got.Poll).Milliseconds(), 10)
+	return reply{document: append(b, '}')}
+}}
 
-// tickets exchanges a released pass for a ticket.
-func (a *API) tickets(c *gin.Context) {
-	req, ok := a.call(c, admission.CallTicket, true)
-	if !ok {
-		return
-	}
-	body, ok := a.open(c, admission.CallTicket, req, false)
-	if !ok {
-		return
-	}
+// ticketCall exchanges a released pass for a ticket.
+var ticketCall = call{resource: admission.CallTicket, body: bodyRequired, device: true, answer: func(a *API, c *gin.Context, req *admission.Request, body []byte) reply {
 	var in struct {
-		SKUID string `json:"sku_id"`
-		Pass  string `json:"pass"`
+		SKUID *string `json:"sku_id"`
+		Pass  *string `json:"pass"`
 	}
-	if bad := decodeStrict(body, &in, "sku_id", "pass"); bad != nil {
-		a.refuseField(c, admission.CallTicket, req, bad, false)
-		return
+	bad := decodeStrict(body, &in, "sku_id", "pass")
+	switch {
+	case bad != nil:
+	case in.SKUID == nil:
+		bad = &fieldError{"sku_id", "is missing"}
+	case !admission.ValidDecimal(*in.SKUID):
+		bad = &fieldError{"sku_id", "must be a decimal of 1 to 2^63-1, as a string"}
+	case in.Pass == nil:
+		bad = &fieldError{"pass", "is missing"}
 	}
-	if req.SKU = req.Activity.SKU(in.SKUID); req.SKU == nil {
-		d := admission.Decision{Outcome: admission.NotFound, Stage: admission.StageGuard}
-		a.decided(c, admission.CallTicket, req, d, Answer{Outcome: d.Outcome}, false)
-		return
+	if bad != nil {
+		return invalid(req, bad)
 	}
-	if len(in.Pass) > maxPassBytes {
-		in.Pass = "" // no pass reads so; the room says so
+	if req.SKU = req.Activity.SKU(*in.SKUID); req.SKU == nil {
+		return refused(admission.Decision{Outcome: admission.NotFound, Stage: admission.StageGuard, Reason: admission.ReasonGuard})
 	}
-	got, d := a.d.Room.Exchange(c.Request.Context(), req, in.Pass)
+	if len(*in.Pass) > maxPassBytes {
+		*in.Pass = "" // no pass reads so; the room says so
+	}
+	got, d := a.d.Room.Exchange(c.Request.Context(), req, *in.Pass)
 	if d.Refused() {
-		ans := Answer{Outcome: d.Outcome, RetryAfter: d.RetryAfter, PollAfter: got.Poll}
-		if s := got.Standing; s.Drawn {
-			ans.Rank, ans.HasRank, ans.Unlikely = s.Rank, true, s.Unlikely
-			ans.WaitLow, ans.WaitHigh = s.WaitLow, s.WaitHigh
-		}
-		a.decided(c, admission.CallTicket, req, d, ans, false)
-		return
+		r := refused(d)
+		r.answer.PollAfter, r.answer.Standing = got.Poll, got.Standing
+		return r
 	}
-	a.d.Decided(admission.CallTicket, req, admission.Decision{})
 	b := appendMember([]byte{'{'}, "ticket", got.Ticket)
 	b = appendMember(b, "request_id", got.RequestID)
 	b = appendMember(b, "path_id", got.PathID)
 	b = appendMember(b, "nonce", got.Nonce)
-	b = append(appendTime(append(b, `"expires_at":"`...), got.ExpiresAt), `"}`...)
-	writePrivate(c, b)
-}
+	return reply{document: append(appendTime(append(b, `"expires_at":"`...), got.ExpiresAt), `"}`...)}
+}}
 
-// request is the poll of one's own result.
-func (a *API) request(c *gin.Context) {
-	req, ok := a.call(c, admission.CallStatus, false)
-	if !ok {
-		return
-	}
+// statusCall is the poll of one's own result.
+var statusCall = call{resource: admission.CallStatus, answer: func(a *API, c *gin.Context, req *admission.Request, _ []byte) reply {
 	ref, bad := statusQuery(c.Request.URL.RawQuery)
 	id := c.Param("request")
-	if bad == nil && !admission.ValidID(id) {
+	if !admission.ValidID(id) {
 		bad = &fieldError{"request_id", "must be 8 to 64 of [A-Za-z0-9_-]"}
 	}
 	if bad != nil {
-		a.refuseField(c, admission.CallStatus, req, bad, false)
-		return
+		return invalid(req, bad)
 	}
 	req.RequestID = id
 	rec, d := a.d.Results.Request(c.Request.Context(), req.UserID, id, ref)
 	if d.Refused() {
-		a.decided(c, admission.CallStatus, req, d, Answer{Outcome: d.Outcome, RequestID: id, RetryAfter: d.RetryAfter}, false)
-		return
+		r := refused(d)
+		r.answer.RequestID = id
+		return r
 	}
-	ans := Answer{Outcome: rec.Outcome, RequestID: id, ReservationID: rec.ReservationID, OrderID: rec.OrderID}
+	r := reply{decision: admission.Decision{Outcome: rec.Outcome}}
+	r.answer = Answer{Outcome: rec.Outcome, RequestID: id, ReservationID: rec.ReservationID, OrderID: rec.OrderID}
 	if rec.Outcome == admission.PollQueued {
-		ans.PollAfter = firstPoll
+		r.answer.PollAfter = a.pace.next(req.Now)
 	}
-	a.decided(c, admission.CallStatus, req, admission.Decision{Outcome: rec.Outcome}, ans, false)
-}
+	return r
+}}
 
-// statusQuery reads activity_id and sku_id, each exactly once.
+// statusQuery reads activity_id and sku_id. That no key comes twice was checked before;
+// keys that we do not know are nobody's harm.
 func statusQuery(raw string) (admission.SKURef, *fieldError) {
 	q, err := url.ParseQuery(raw)
 	if err != nil {
 		return admission.SKURef{}, &fieldError{"query", "is malformed"}
 	}
-	for _, name := range slices.Sorted(maps.Keys(q)) {
-		if name != "activity_id" && name != "sku_id" {
-			return admission.SKURef{}, &fieldError{"query", "takes activity_id and sku_id only"}
-		}
+	ref := admission.SKURef{ActivityID: q.Get("activity_id"), SKUID: q.Get("sku_id")}
+	const want = "must be given once in the query, a decimal of 1 to 2^63-1"
+	if !admission.ValidDecimal(ref.ActivityID) {
+		return ref, &fieldError{"activity_id", want}
 	}
-	for _, name := range [...]string{"activity_id", "sku_id"} {
-		if v := q[name]; len(v) != 1 || !admission.ValidDecimal(v[0]) {
-			return admission.SKURef{}, &fieldError{name, "must be given once, a decimal of 1 to 2^63-1"}
-		}
+	if !admission.ValidDecimal(ref.SKUID) {
+		return ref, &fieldError{"sku_id", want}
 	}
-	return admission.SKURef{ActivityID: q.Get("activity_id"), SKUID: q.Get("sku_id")}, nil
+	return ref, nil
 }
 
-// order shows one's own order.
-func (a *API) order(c *gin.Context) {
-	a.oneOrder(c, a.d.Results.Order, false)
-}
+// orderCall shows one's own order.
+var orderCall = call{resource: admission.CallOrder, answer: func(a *API, c *gin.Context, req *admission.Request, _ []byte) reply {
+	return oneOrder(c, req, a.d.Results.Order)
+}}
 
-// cancel cancels one's own unpaid order. Cancelling twice is the same as once.
-func (a *API) cancel(c *gin.Context) {
-	a.oneOrder(c, a.d.Results.Cancel, true)
-}
-
-type orderCall = func(ctx context.Context, userID, orderID string) (admission.Order, admission.Decision)
-
-func (a *API) oneOrder(c *gin.Context, do orderCall, post bool) {
-	req, ok := a.call(c, admission.CallOrder, false)
-	if !ok {
-		return
-	}
-	if post {
-		if _, ok := a.open(c, admission.CallOrder, req, true); !ok {
-			return
+// cancelCall cancels one's own unpaid order. Cancelling twice is the same as once.
+var cancelCall = call{resource: admission.CallOrder, body: bodyOptional, answer: func(a *API, c *gin.Context, req *admission.Request, body []byte) reply {
+	if len(body) > 0 {
+		if bad := decodeStrict(body, &struct{}{}); bad != nil {
+			return invalid(req, bad)
 		}
 	}
+	return oneOrder(c, req, a.d.Results.Cancel)
+}}
+
+func oneOrder(c *gin.Context, req *admission.Request, do func(ctx context.Context, userID, orderID string) (admission.Order, admission.Decision)) reply {
 	id := c.Param("order")
 	if !admission.ValidDecimal(id) {
-		a.refuseField(c, admission.CallOrder, req, &fieldError{"order_id", "must be a decimal of 1 to 2^63-1"}, false)
-		return
+		return invalid(req, &fieldError{"order_id", "must be a decimal of 1 to 2^63-1"})
 	}
 	o, d := do(c.Request.Context(), req.UserID, id)
 	if d.Refused() {
-		a.decided(c, admission.CallOrder, req, d, Answer{Outcome: d.Outcome, OrderID: id, RetryAfter: d.RetryAfter}, false)
-		return
+		r := refused(d)
+		r.answer.OrderID = id
+		return r
 	}
-	a.d.Decided(admission.CallOrder, req, admission.Decision{})
-	writePrivate(c, appendOrder(nil, o))
+	return reply{document: appendOrder(nil, o)}
 }
 
 func appendOrder(b []byte, o admission.Order) []byte {
@@ -239,110 +277,9 @@ func appendOrder(b []byte, o admission.Order) []byte {
 	return append(appendTime(append(b, `"pay_before":"`...), o.PayBefore), `"}`...)
 }
 
-// call starts a personal call: its activity (when the path has one), the limits that
-// need no body, and who is asking.
-func (a *API) call(c *gin.Context, call admission.Call, device bool) (*admission.Request, bool) {
-	var act *admission.Activity
-	if id := c.Param("activity"); id != "" {
-		if act = a.known(c); act == nil {
-			return nil, false
-		}
-	}
-	req := a.newRequest(c.Request)
-	req.Activity = act
-	req.Bearer = bearer(c.Request)
-	req.GatewayUser = a.d.GatewayUser(c.Request)
-	unread := c.Request.ContentLength != 0
-	if device {
-		if bad := readDevice(c, req); bad != nil {
-			a.d.ChargeSource(req)
-			a.refuseField(c, call, req, bad, unread)
-			return nil, false
-		}
-	}
-	d := a.d.Identify(req)
-	if !d.Refused() {
-		d = a.d.Call(call, req)
-	} else {
-		a.d.ChargeSource(req)
-	}
-	if d.Refused() {
-		a.decided(c, call, req, d, Answer{Outcome: d.Outcome, RetryAfter: d.RetryAfter, Quota: req.Quota}, unread)
-		return nil, false
-	}
-	return req, true
-}
-
-// open guards and reads the body of a call that is no submit.
-func (a *API) open(c *gin.Context, call admission.Call, req *admission.Request, optional bool) ([]byte, bool) {
-	o := guardBody(c.Request, optional)
-	if o == admission.Pass && call == admission.CallSession {
-		// Signing in has no user yet: its limits are its source's.
-		if d := a.d.Call(call, req); d.Refused() {
-			a.decided(c, call, req, d, Answer{Outcome: d.Outcome, RetryAfter: d.RetryAfter}, true)
-			return nil, false
-		}
-	}
-	var body []byte
-	if o == admission.Pass {
-		body, o = readBody(c)
-	}
-	if o != admission.Pass {
-		d := admission.Decision{Outcome: o, Stage: admission.StageGuard, Reason: admission.ReasonGuard}
-		a.decided(c, call, req, d, Answer{Outcome: o}, true)
-		return nil, false
-	}
-	return body, true
-}
-
-// decodeStrict decodes one small object: exactly the known members at most once each,
-// of the right type, nothing after it. Calls that are no submit are rare enough for
-// encoding/json; names and repeats are checked here because it does not.
-func decodeStrict(body []byte, into any, known ...string) *fieldError {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return &fieldError{"", "must be one JSON object"}
-	}
-	seen := make(map[string]bool, len(known))
-	for dec.More() {
-		t, err := dec.Token()
-		name, ok := t.(string)
-		if err != nil || !ok {
-			return &fieldError{"", "is not valid JSON"}
-		}
-		if !slices.Contains(known, name) {
-			return &fieldError{"", "has an unknown member"}
-		}
-		if seen[name] {
-			return &fieldError{name, "is given twice"}
-		}
-		seen[name] = true
-		var value any
-		if err := dec.Decode(&value); err != nil {
-			return &fieldError{"", "is not valid JSON"}
-		}
-		if value == nil {
-			return &fieldError{name, "must not be null"}
-		}
-	}
-	if _, err := dec.Token(); err != nil {
-		return &fieldError{"", "is not valid JSON"}
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return &fieldError{"", "has content after the object"}
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		var wrong *json.UnmarshalTypeError
-		if errors.As(err, &wrong) {
-			return &fieldError{wrong.Field, "must be a " + wrong.Type.String()}
-		}
-		return &fieldError{"", "is not valid JSON"}
-	}
-	return nil
-}
-
-// writePrivate sends an answer that belongs to one user.
+// writePrivate sends a document that belongs to one user.
 func writePrivate(c *gin.Context, body []byte) {
+	settleBody(c.Writer, c.Request, false)
 	h := c.Writer.Header()
 	h["Content-Type"] = contentTypeJSON
 	h["Cache-Control"] = noStore

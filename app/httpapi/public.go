@@ -1,11 +1,11 @@
 package httpapi
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -13,20 +13,33 @@ import (
 	"github.com/sluice-io/sluice/app/admission"
 )
 
+// Document is one of the public documents, as a metric label.
+type Document string
+
+// The public documents.
+const (
+	DocumentActivity Document = "activity"
+	DocumentQueue    Document = "queue"
+	DocumentPage     Document = "page"
+	DocumentAsset    Document = "asset"
+)
+
 // activity serves the public facts of an activity. server_time makes every answer
-// differ, so the ETag is of everything else: a cache may keep what has not changed.
+// differ, so the ETag is of everything else, and weak: a cache may keep what means the same.
 func (a *API) activity(c *gin.Context) {
 	act := a.known(c)
 	if act == nil {
 		return
 	}
-	body := appendActivity(make([]byte, 0, 1024), act)
+	a.d.Served(DocumentActivity)
+	body := appendActivity(make([]byte, 0, 1024), act, a.d.Room.Commitment(act))
 	etag := etagOf(body)
 	h := c.Writer.Header()
 	h["Etag"] = []string{etag}
-	h["Cache-Control"] = []string{"public, max-age=5, stale-while-revalidate=30"}
+	h["Cache-Control"] = activityCache
 	h["Vary"] = varyPublic
-	if c.Request.Header.Get("If-None-Match") == etag {
+	if matches(c.Request.Header["If-None-Match"], etag) {
+		settleBody(c.Writer, c.Request, false)
 		c.Status(http.StatusNotModified)
 		c.Writer.WriteHeaderNow()
 		return
@@ -42,6 +55,7 @@ func (a *API) queue(c *gin.Context) {
 	if act == nil {
 		return
 	}
+	a.d.Served(DocumentQueue)
 	body, maxAge := a.d.Room.Queue(act)
 	age := strconv.Itoa(int(maxAge / time.Second))
 	h := c.Writer.Header()
@@ -50,10 +64,22 @@ func (a *API) queue(c *gin.Context) {
 	writePublic(c, body)
 }
 
-// varyPublic: nothing but these two changes a public document.
-var varyPublic = []string{"Accept-Encoding, Accept-Language"}
+// static serves the page or an asset.
+func (a *API) static(doc Document, h http.Handler) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		a.d.Served(doc)
+		settleBody(c.Writer, c.Request, false)
+		h.ServeHTTP(c.Writer, c.Request)
+	}
+}
+
+var (
+	activityCache = []string{"public, max-age=5, stale-while-revalidate=30"}
+	varyPublic    = []string{"Accept-Encoding, Accept-Language"} // nothing else changes a public document
+)
 
 func writePublic(c *gin.Context, body []byte) {
+	settleBody(c.Writer, c.Request, false)
 	h := c.Writer.Header()
 	h["Content-Type"] = contentTypeJSON
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
@@ -70,7 +96,7 @@ func (a *API) known(c *gin.Context) *admission.Activity {
 	return act
 }
 
-func appendActivity(b []byte, act *admission.Activity) []byte {
+func appendActivity(b []byte, act *admission.Activity, commitment string) []byte {
 	b = append(b, '{')
 	b = appendMember(b, "activity_id", act.ID)
 	b = strconv.AppendInt(append(b, `"activity_version":`...), act.Version, 10)
@@ -79,10 +105,10 @@ func appendActivity(b []byte, act *admission.Activity) []byte {
 	b = appendMember(b, "name", act.Name)
 	b = append(appendTime(append(b, `"opens_at":"`...), act.OpensAt), `",`...)
 	b = append(appendTime(append(b, `"closes_at":"`...), act.ClosesAt), `",`...)
-	b = append(b, `"fairness":{"mode":"`...)
-	b = append(b, act.Fairness.Mode...)
-	b = append(b, `","draw_closes_at":"`...)
-	b = append(appendTime(b, act.DrawClosesAt()), '"')
+	b = append(b, `"fairness":{`...)
+	b = appendMember(b, "mode", string(act.Fairness.Mode))
+	b = appendMember(b, "draw_commitment", commitment)
+	b = append(appendTime(append(b, `"draw_closes_at":"`...), act.DrawClosesAt()), '"')
 	if len(act.Fairness.Weights) > 0 {
 		b = append(b, `,"weights":`...)
 		b = appendWeights(b, act.Fairness.Weights)
@@ -106,6 +132,19 @@ func appendActivity(b []byte, act *admission.Activity) []byte {
 }
 
 func etagOf(b []byte) string {
-	sum := sha256.Sum256(bytes.TrimSpace(b))
-	return `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
+	sum := sha256.Sum256(b)
+	return `W/"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
+}
+
+// matches compares If-None-Match weakly (RFC 9110, 13.1.2).
+func matches(lines []string, etag string) bool {
+	for _, line := range lines {
+		for tag := range strings.SplitSeq(line, ",") {
+			tag = strings.TrimSpace(tag)
+			if tag == "*" || strings.TrimPrefix(tag, "W/") == strings.TrimPrefix(etag, "W/") {
+				return true
+			}
+		}
+	}
+	return false
 }

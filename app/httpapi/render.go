@@ -4,7 +4,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -25,13 +24,10 @@ type Answer struct {
 	Detail        string // how
 	RetryAfter    time.Duration
 	PollAfter     time.Duration // of answers that are polled
-	Rank          uint64
-	HasRank       bool
-	WaitLow       time.Duration
-	WaitHigh      time.Duration
-	Unlikely      bool
+	Standing      admission.Standing
 	Challenge     *admission.Challenge
-	Quota         admission.Quota // of the user dimension
+	Errors        []admission.FieldError // every fault of a document; admin calls
+	Quota         admission.Quota        // of the user dimension
 }
 
 // closedRetryAfter is what a CLOSED sale tells everybody, without jitter: it is so
@@ -52,28 +48,43 @@ func NewRenderer(now func() time.Time, jitter func() float64) *Renderer {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
-// Write sends the answer. A refused body that was not read would be drained by
-// net/http before the answer goes out; close ends the connection instead.
-func (r *Renderer) Write(w http.ResponseWriter, req *http.Request, a Answer, closeConn bool) {
+// Write sends the answer and settles a body that was not read.
+func (r *Renderer) Write(w http.ResponseWriter, req *http.Request, a Answer) {
 	row := a.Outcome.Row()
+	settleBody(w, req, guarded(a.Outcome))
 	h := w.Header()
 	h["Content-Type"] = contentTypeJSON
 	h["Cache-Control"] = noStore
-	if closeConn {
-		h["Connection"] = connectionClose
-	}
 	retry := r.retryAfter(a)
 	if retry > 0 {
 		h["Retry-After"] = []string{strconv.FormatInt(max(1, ceilDiv(int64(retry), int64(time.Second))), 10)}
 	}
 	writeQuota(h, a.Quota)
 	buf := buffers.Get().(*[]byte)
-	b := r.appendAnswer((*buf)[:0], a, row, retry, prefersChinese(req.Header.Get("Accept-Language")))
+	b := r.appendAnswer((*buf)[:0], a, row, retry, prefersChinese(req.Header["Accept-Language"]))
 	h["Content-Length"] = []string{strconv.Itoa(len(b))}
 	w.WriteHeader(row.HTTP)
 	_, _ = w.Write(b) // a caller that left has nothing to be told
 	*buf = b
 	buffers.Put(buf)
+}
+
+// unready says why an instance wants no traffic.
+func (r *Renderer) unready(w http.ResponseWriter, reasons []string) {
+	h := w.Header()
+	h["Content-Type"] = contentTypeJSON
+	h["Cache-Control"] = noStore
+	b := []byte(`{"status":"unready","reasons":[`)
+	for i, reason := range reasons {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, reason)
+	}
+	b = append(b, "]}"...)
+	h["Content-Length"] = []string{strconv.Itoa(len(b))}
+	w.WriteHeader(admission.DependencyUnavailable.Row().HTTP)
+	_, _ = w.Write(b)
 }
 
 var (
@@ -83,22 +94,28 @@ var (
 )
 
 // retryAfter is ceil(true wait) + jitter in whole milliseconds; never short. The
-// jitter is a tenth of the wait, at least 50 ms, so that callers who were refused
-// together do not come back together.
+// jitter is a tenth of the wait within minSpread and maxSpread, so that callers who were
+// refused together do not come back together, and nobody misses an opening.
 func (r *Renderer) retryAfter(a Answer) time.Duration {
 	if a.Outcome == admission.OverloadedClosed {
 		return closedRetryAfter
 	}
 	wait := a.RetryAfter
 	if wait <= 0 {
-		if !a.Outcome.Row().Retryable || a.PollAfter > 0 {
+		switch {
+		case !a.Outcome.Row().Retryable, a.PollAfter > 0, a.Outcome == admission.ChallengeRequired:
 			return 0
 		}
 		wait = time.Second // a retryable refusal that knows no time
 	}
-	spread := max(wait/10, 50*time.Millisecond)
+	spread := min(max(wait/10, minSpread), maxSpread)
 	return ceilMilli(wait) + time.Duration(float64(spread)*r.jitter()).Truncate(time.Millisecond)
 }
+
+const (
+	minSpread = 50 * time.Millisecond
+	maxSpread = 2 * time.Second
+)
 
 // pollAfter spreads pollers over +-25 % of the hint.
 func (r *Renderer) pollAfter(d time.Duration) time.Duration {
@@ -111,7 +128,10 @@ func (r *Renderer) pollAfter(d time.Duration) time.Duration {
 func (r *Renderer) appendAnswer(b []byte, a Answer, row admission.Row, retry time.Duration, chinese bool) []byte {
 	status := row.Status
 	if a.Outcome == admission.Replayed {
-		status = a.Current.Row().Status
+		status = admission.StatusQueued // of a record that does not say: it is reserved
+		if a.Current != admission.Pass {
+			status = a.Current.Row().Status
+		}
 	}
 	message := row.English
 	if chinese {
@@ -127,18 +147,8 @@ func (r *Renderer) appendAnswer(b []byte, a Answer, row admission.Row, retry tim
 	b = appendMember(b, "message", message)
 	b = appendMember(b, "field", a.Field)
 	b = appendMember(b, "detail", a.Detail)
-	if a.HasRank {
-		b = strconv.AppendUint(append(b, `"rank":`...), a.Rank, 10)
-		b = append(b, ',')
-	}
-	if a.WaitHigh > 0 {
-		b = strconv.AppendInt(append(b, `"wait_ms":{"low":`...), a.WaitLow.Milliseconds(), 10)
-		b = strconv.AppendInt(append(b, `,"high":`...), a.WaitHigh.Milliseconds(), 10)
-		b = append(b, "},"...)
-	}
-	if a.Unlikely {
-		b = append(b, `"unlikely":true,`...)
-	}
+	b = appendErrors(b, a.Errors)
+	b = appendStanding(b, a.Standing)
 	if c := a.Challenge; c != nil {
 		b = append(b, `"challenge":{`...)
 		b = appendMember(b, "kind", c.Kind)
@@ -156,6 +166,37 @@ func (r *Renderer) appendAnswer(b []byte, a Answer, row admission.Row, retry tim
 	b = append(b, `,"server_time":"`...)
 	b = appendTime(b, r.now())
 	return append(b, `"}`...)
+}
+
+// appendStanding appends where somebody stands once the draw is over: a rank, and a
+// wait or that it is unlikely to end.
+func appendStanding(b []byte, s admission.Standing) []byte {
+	if !s.Drawn {
+		return b
+	}
+	b = strconv.AppendUint(append(b, `"rank":`...), s.Rank, 10)
+	b = strconv.AppendInt(append(b, `,"place":`...), s.Place, 10)
+	if s.Unlikely {
+		return append(b, `,"unlikely":true,`...)
+	}
+	b = strconv.AppendInt(append(b, `,"wait_ms":{"low":`...), s.WaitLow.Milliseconds(), 10)
+	b = strconv.AppendInt(append(b, `,"high":`...), s.WaitHigh.Milliseconds(), 10)
+	return append(b, "},"...)
+}
+
+func appendErrors(b []byte, errs []admission.FieldError) []byte {
+	if len(errs) == 0 {
+		return b
+	}
+	b = append(b, `"errors":[`...)
+	for i, e := range errs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(append(b, `{"path":`...), e.Path)
+		b = append(appendString(append(b, `,"message":`...), e.Message), '}')
+	}
+	return append(b, "],"...)
 }
 
 // appendMember appends `"name":"value",` or nothing when the value is empty.
@@ -208,13 +249,6 @@ func writeQuota(h http.Header, q admission.Quota) {
 		value += `;t=` + strconv.FormatInt(ceilDiv(int64(q.Reset), int64(time.Second)), 10)
 	}
 	h["Ratelimit"] = []string{value}
-}
-
-// prefersChinese reads the first language of Accept-Language: two languages need no
-// weighing, browsers send the preferred one first.
-func prefersChinese(accept string) bool {
-	accept = strings.TrimLeft(accept, " ")
-	return len(accept) >= 2 && strings.EqualFold(accept[:2], "zh")
 }
 
 func ceilDiv(n, d int64) int64 {

@@ -2,15 +2,13 @@ package httpapi
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/sluice-io/sluice/app/admission"
 )
-
-// firstPoll is when somebody with a reservation should ask for the first time.
-const firstPoll = 500 * time.Millisecond
 
 // submit is the hot path: what can be decided from path and headers is decided before
 // the body is read, in memory; then the body; then what costs a round trip.
@@ -27,9 +25,9 @@ func (a *API) submit(c *gin.Context) {
 		a.refuseGuard(c, admission.NotFound)
 		return
 	}
-	if bad := a.readHeaders(c, req); bad != nil {
+	if bad := a.readHeaders(c.Request, req); bad != nil {
 		a.d.ChargeSource(req)
-		a.refuseField(c, admission.CallSubmit, req, bad, true)
+		a.refuseField(c, admission.CallSubmit, req, bad)
 		return
 	}
 
@@ -37,13 +35,13 @@ func (a *API) submit(c *gin.Context) {
 	defer func() { req.End(d) }()
 
 	if d = a.d.Enter(req); d.Refused() {
-		a.answer(c, req, d, true)
+		a.answer(c, req, d)
 		return
 	}
-	body, o := readBody(c)
+	body, o := readBody(c.Writer, c.Request)
 	if o != admission.Pass {
 		d = admission.Decision{Outcome: o, Stage: admission.StageParse, Reason: admission.ReasonMalformed}
-		a.answer(c, req, d, true)
+		a.answer(c, req, d)
 		return
 	}
 	parsed, bad := parseSubmit(body)
@@ -52,13 +50,13 @@ func (a *API) submit(c *gin.Context) {
 	}
 	if bad != nil {
 		d = malformed
-		a.refuseField(c, admission.CallSubmit, req, bad, false)
+		a.refuseField(c, admission.CallSubmit, req, bad)
 		return
 	}
 	req.Quantity = parsed.Quantity
 	req.BodyHash = admission.BodyHash(req.Activity.ID, req.SKU.ID, req.UserID, req.Quantity)
 	if d = holderDecision(req); d.Refused() {
-		a.answer(c, req, d, false)
+		a.answer(c, req, d)
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), a.d.Budget())
@@ -69,20 +67,19 @@ func (a *API) submit(c *gin.Context) {
 	if !d.Refused() {
 		d = admission.Decision{Outcome: admission.Queued}
 	}
-	a.answer(c, req, d, false)
+	a.answer(c, req, d)
 }
 
 var malformed = admission.Decision{Outcome: admission.InvalidArgument, Stage: admission.StageParse, Reason: admission.ReasonMalformed}
 
 // readHeaders fills the request from the headers of a submit.
-func (a *API) readHeaders(c *gin.Context, req *admission.Request) *fieldError {
-	r := c.Request
+func (a *API) readHeaders(r *http.Request, req *admission.Request) *fieldError {
 	var ok bool
 	if req.RequestID, ok = header(r, "Idempotency-Key", admission.MaxIDLen); !ok || !admission.ValidID(req.RequestID) {
 		req.RequestID = "" // never echo what is not an id
 		return &fieldError{"Idempotency-Key", "must be the request_id: 8 to 64 of [A-Za-z0-9_-]"}
 	}
-	if bad := readDevice(c, req); bad != nil {
+	if bad := readDevice(r, req); bad != nil {
 		return bad
 	}
 	if req.Ticket, ok = header(r, "X-Seckill-Ticket", maxTicketBytes); !ok {
@@ -93,8 +90,8 @@ func (a *API) readHeaders(c *gin.Context, req *admission.Request) *fieldError {
 	return nil
 }
 
-func readDevice(c *gin.Context, req *admission.Request) *fieldError {
-	device, ok := header(c.Request, "X-Device-Id", admission.MaxDeviceIDLen)
+func readDevice(r *http.Request, req *admission.Request) *fieldError {
+	device, ok := header(r, "X-Device-Id", admission.MaxDeviceIDLen)
 	if !ok || !admission.ValidDeviceID(device) {
 		return &fieldError{"X-Device-Id", "must be 16 to 128 of [A-Za-z0-9._:-]"}
 	}
@@ -123,21 +120,21 @@ func holderDecision(req *admission.Request) admission.Decision {
 }
 
 // answer renders a submit's decision with what belongs to it.
-func (a *API) answer(c *gin.Context, req *admission.Request, d admission.Decision, unread bool) {
-	a.decided(c, admission.CallSubmit, req, d, submitAnswer(req, d), unread)
+func (a *API) answer(c *gin.Context, req *admission.Request, d admission.Decision) {
+	a.decided(c, admission.CallSubmit, req, d, submitAnswer(req, d, a.pace.current()))
 }
 
-func submitAnswer(req *admission.Request, d admission.Decision) Answer {
+func submitAnswer(req *admission.Request, d admission.Decision, poll time.Duration) Answer {
 	ans := Answer{Outcome: d.Outcome, RequestID: req.RequestID, RetryAfter: d.RetryAfter, Quota: req.Quota}
 	switch d.Outcome {
 	case admission.Queued:
 		ans.ReservationID = req.Record.ReservationID
-		ans.PollAfter = firstPoll
+		ans.PollAfter = poll
 	case admission.Replayed:
 		ans.Current = req.Record.Outcome
 		ans.ReservationID, ans.OrderID = req.Record.ReservationID, req.Record.OrderID
 		if ans.Current == admission.PollQueued {
-			ans.PollAfter = firstPoll
+			ans.PollAfter = poll
 		}
 	case admission.AlreadyPurchased:
 		ans.ExistingID = req.Record.RequestID
@@ -149,6 +146,10 @@ func submitAnswer(req *admission.Request, d admission.Decision) Answer {
 }
 
 // refuseField answers INVALID_ARGUMENT naming the field.
-func (a *API) refuseField(c *gin.Context, call admission.Call, req *admission.Request, bad *fieldError, unread bool) {
-	a.decided(c, call, req, malformed, Answer{Outcome: admission.InvalidArgument, RequestID: req.RequestID, Field: bad.Field, Detail: bad.Error(), Quota: req.Quota}, unread)
+func (a *API) refuseField(c *gin.Context, call admission.Call, req *admission.Request, bad *fieldError) {
+	a.decided(c, call, req, malformed, fieldAnswer(req, bad))
+}
+
+func fieldAnswer(req *admission.Request, bad *fieldError) Answer {
+	return Answer{Outcome: admission.InvalidArgument, RequestID: req.RequestID, Field: bad.Field, Detail: bad.Error(), Quota: req.Quota}
 }

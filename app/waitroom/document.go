@@ -102,6 +102,19 @@ func (r *Room) build(a *admission.Activity, s *standing, now time.Time) []byte {
 	return body
 }
 
+// Commitment is the hex commitment of the activity's draw; "" for fifo, which has none.
+func (r *Room) Commitment(a *admission.Activity) string {
+	if a.Fairness.Mode == admission.FairnessFIFO {
+		return ""
+	}
+	secret, err := DeriveSecret(r.config.DrawKey, a.ID, firstVersion)
+	if err != nil {
+		return "" // start-up has checked the key
+	}
+	commitment := secret.Commitment(a.ID, firstVersion)
+	return hex.EncodeToString(commitment[:])
+}
+
 func (r *Room) draw(a *admission.Activity, s *standing, now time.Time) queueDraw {
 	secret, err := DeriveSecret(r.config.DrawKey, a.ID, firstVersion)
 	if err != nil {
