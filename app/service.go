@@ -110,6 +110,7 @@ func newService(ctx context.Context, c *config.Config, log *slog.Logger) (_ *ser
 			s.close()
 		}
 	}()
+	s.registry.MustRegister(gauges{s})
 	for _, build := range []func() error{s.buildKeys, s.buildRules, s.buildFunnel, s.buildOrders, s.buildControl, s.buildListeners} {
 		if err := build(); err != nil {
 			return nil, err
