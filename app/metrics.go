@@ -9,16 +9,15 @@ import (
 type gauges struct{ s *service }
 
 var (
-	modeDesc     = prometheus.NewDesc("seckill_admission_mode", "Effective mode of new submits: 0 NORMAL, 1 DEGRADED, 2 QUEUE_ONLY, 3 CLOSED.", []string{"activity_id", "sku_id"}, nil)
-	rateDesc     = prometheus.NewDesc("seckill_admission_rate_limit", "Reported admission rate, per second, with the term that binds it.", []string{"activity_id", "sku_id", "binding"}, nil)
-	queueDesc    = prometheus.NewDesc("seckill_queue_users", "People in the waiting room, by state (joined, released).", []string{"activity_id", "state"}, nil)
-	leadingDesc  = prometheus.NewDesc("seckill_control_leading", "1 on the instance that leads.", nil, nil)
-	rulesAgeDesc = prometheus.NewDesc("seckill_rules_version", "Version of the rules in force, 0 for none.", nil, nil)
+	modeDesc    = prometheus.NewDesc("seckill_admission_mode", "Effective mode of new submits: 0 NORMAL, 1 DEGRADED, 2 QUEUE_ONLY, 3 CLOSED.", []string{"activity_id", "sku_id"}, nil)
+	rateDesc    = prometheus.NewDesc("seckill_admission_rate_limit", "Reported admission rate, per second, with the term that binds it.", []string{"activity_id", "sku_id", "binding"}, nil)
+	queueDesc   = prometheus.NewDesc("seckill_queue_users", "People in the waiting room, by state (joined, released).", []string{"activity_id", "state"}, nil)
+	leadingDesc = prometheus.NewDesc("seckill_control_leading", "1 on the instance that leads.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{modeDesc, rateDesc, queueDesc, leadingDesc, rulesAgeDesc} {
+	for _, d := range []*prometheus.Desc{modeDesc, rateDesc, queueDesc, leadingDesc} {
 		ch <- d
 	}
 }
@@ -34,11 +33,6 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		leading = 1
 	}
 	send(leadingDesc, leading)
-	version := int64(0)
-	if snap := s.rules.Snapshot(); snap != nil {
-		version = snap.Version
-	}
-	send(rulesAgeDesc, float64(version))
 	seen := map[string]bool{}
 	for _, ref := range s.directory.SKUs(s.now()) {
 		p := s.policy(ref)
