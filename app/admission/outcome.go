@@ -150,7 +150,7 @@ var rows = [Outcomes]Row{
 	RateLimited:           {429, "RATE_LIMITED", StatusRateLimited, ActionRetrySameID, true, "You are too fast.", "操作过于频繁。"},
 	Overloaded:            {503, "SYSTEM_OVERLOADED", StatusOverloaded, ActionRetrySameID, true, "We are full right now.", "系统繁忙，请稍后重试。"},
 	OverloadedQueueOnly:   {503, "SYSTEM_OVERLOADED", StatusOverloaded, ActionRequeue, true, "We are full; go back to the queue.", "系统繁忙，请回到排队页。"},
-	OverloadedClosed:      {503, "SYSTEM_OVERLOADED", StatusOverloaded, ActionStop, true, "The sale is paused.", "活动暂停。"},
+	OverloadedClosed:      {503, "SYSTEM_OVERLOADED", StatusOverloaded, ActionStop, false, "The sale is paused.", "活动暂停。"},
 	DependencyUnavailable: {503, "DEPENDENCY_UNAVAILABLE", StatusUnknown, ActionQueryThenRetrySameID, true, "The result is not known; query, then retry with the same id.", "结果未知，请先查询再用同一 id 重试。"},
 	PollQueued:            {200, "SECKILL_QUEUED", StatusQueued, ActionPoll, false, "Reserved. The order is being created.", "已保留，订单正在创建。"},
 	PollOrderCreated:      {200, "ORDER_CREATED", StatusOrderCreated, ActionPay, false, "Your order is created; pay to keep it.", "订单已创建，请支付。"},

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -108,13 +107,15 @@ func (r *Renderer) retryAfter(a Answer) time.Duration {
 		}
 		wait = time.Second // a retryable refusal that knows no time
 	}
+	wait = min(wait, longestRetry)
 	spread := min(max(wait/10, minSpread), maxSpread)
 	return ceilMilli(wait) + time.Duration(float64(spread)*r.jitter()).Truncate(time.Millisecond)
 }
 
 const (
-	minSpread = 50 * time.Millisecond
-	maxSpread = 2 * time.Second
+	minSpread    = 50 * time.Millisecond
+	maxSpread    = 2 * time.Second
+	longestRetry = admission.MaxActivityLen // nothing that is waited for is further away
 )
 
 // pollAfter spreads pollers over +-25 % of the hint.
@@ -251,12 +252,7 @@ func writeQuota(h http.Header, q admission.Quota) {
 	h["Ratelimit"] = []string{value}
 }
 
-func ceilDiv(n, d int64) int64 {
-	if n > math.MaxInt64-d {
-		return n / d
-	}
-	return (n + d - 1) / d
-}
+func ceilDiv(n, d int64) int64 { return (n + d - 1) / d }
 
 func ceilMilli(d time.Duration) time.Duration {
 	return time.Duration(ceilDiv(int64(d), int64(time.Millisecond))) * time.Millisecond
