@@ -6,7 +6,6 @@ import (
 	"github.com/alibaba/sentinel-golang/core/flow"
 	"github.com/alibaba/sentinel-golang/core/hotspot"
 	"github.com/alibaba/sentinel-golang/core/isolation"
-	"github.com/alibaba/sentinel-golang/core/stat"
 	"github.com/alibaba/sentinel-golang/core/system"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -14,68 +13,77 @@ import (
 )
 
 // newEnterChain is what a submit meets before its body is read, from path and headers
-// alone: cheapest first, signatures before trust, nothing that waits.
+// alone: cheapest first, signatures before trust, nothing that waits. Of Sentinel's slots
+// those are there that have a rule.
 func (g *Gate) newEnterChain(v *view) *base.SlotChain {
-	c := base.NewSlotChain()
-	c.AddStatPrepareSlot(stat.DefaultResourceNodePrepareSlot)
+	c, u := g.newChain(v, admission.CallSubmit, false)
 	add := func(order uint32, stage admission.Stage, check func(*visit) admission.Decision) {
 		g.add(c, v, order, stage, check)
 	}
-	add(500, admission.StageMode, g.mode)                    //             NORMAL..CLOSED   503
-	c.AddRuleCheckSlot(system.DefaultAdaptiveSlot)           // 1000        cpu, load, rt    503
-	c.AddRuleCheckSlot(flow.DefaultSlot)                     // 2000        instance, route  503
-	add(2100, admission.StageSource, g.source)               //             address, prefix  429
-	add(2200, admission.StageSession, g.session)             //             JWT, remembered  401
-	add(2300, admission.StageTicket, g.ticket)               //             HMAC, binding    403
-	add(2400, admission.StageActivity, g.activity)           //             opening hours    403
-	add(2500, admission.StageSoldOut, g.soldOut)             //             epoch mark       200
-	add(3000, admission.StageUser, g.user)                   //             refunded later   429
-	add(3100, admission.StageDevice, g.device)               //             refunded later   429
-	g.addSlot(c, v, admission.StageSKU, hotspot.DefaultSlot) // 4000 hot-param      503
-	c.AddStatSlot(&statistics{blocks: g.metrics.blocks[admission.CallSubmit]})
-	c.AddStatSlot(flow.DefaultStandaloneStatSlot)
-	c.AddStatSlot(hotspot.DefaultConcurrencyStatSlot)
+	add(500, admission.StageMode, g.mode) //             NORMAL..CLOSED   503
+	if len(v.snapshot.Sentinel.System) > 0 {
+		c.AddRuleCheckSlot(system.DefaultAdaptiveSlot) // 1000 cpu, load, rt  503
+	}
+	if u.flow {
+		c.AddRuleCheckSlot(flow.DefaultSlot) // 2000     instance, route  503
+	}
+	add(2100, admission.StageSource, g.source)     //    address, prefix  429
+	add(2200, admission.StageSession, g.session)   //    JWT, remembered  401
+	add(2300, admission.StageTicket, g.ticket)     //    HMAC, binding    403
+	add(2400, admission.StageActivity, g.activity) //    opening hours    403
+	add(2500, admission.StageSoldOut, g.soldOut)   //    epoch mark       200
+	add(3000, admission.StageUser, g.user)         //    refunded later   429
+	add(3100, admission.StageDevice, g.device)     //    refunded later   429
+	g.addHotParams(c, v, u)                        // 4000 SKU hot-param  503
 	return c
 }
 
 // newReserveChain is what a submit meets once its body has been read: the hard cap, then
-// what is paid for, then the one round trip.
+// what is paid for, then the one round trip (two with the cluster-wide user bucket).
 func (g *Gate) newReserveChain(v *view) *base.SlotChain {
-	c := base.NewSlotChain()
-	c.AddStatPrepareSlot(stat.DefaultResourceNodePrepareSlot)
+	c, u := g.newChain(v, admission.CallReserve, true)
 	add := func(order uint32, stage admission.Stage, check func(*visit) admission.Decision) {
 		g.add(c, v, order, stage, check)
 	}
-	c.AddRuleCheckSlot(isolation.DefaultSlot)      // 3000         advisory         503
-	c.AddRuleCheckSlot(circuitbreaker.DefaultSlot) // 5000         they are ill     503
-	add(5500, admission.StageSeat, g.seat)         //              given back       503
-	add(6000, admission.StageLease, g.lease)       //              paid             503
-	add(7000, admission.StageNonce, g.nonce)       //              round trip 1     403
-	c.AddStatSlot(&statistics{inbound: true, blocks: g.metrics.blocks[admission.CallReserve]})
-	c.AddStatSlot(flow.DefaultStandaloneStatSlot)
-	c.AddStatSlot(circuitbreaker.DefaultMetricStatSlot)
+	if u.isolation {
+		c.AddRuleCheckSlot(isolation.DefaultSlot) // 3000  advisory         503
+	}
+	g.addHotParams(c, v, u) // 4000
+	if u.breaker {
+		c.AddRuleCheckSlot(circuitbreaker.DefaultSlot) // 5000 they are ill 503
+		c.AddStatSlot(circuitbreaker.DefaultMetricStatSlot)
+	}
+	add(5500, admission.StageSeat, g.seat)   //          given back       503
+	add(6000, admission.StageLease, g.lease) //          paid             503
+	add(7000, admission.StageNonce, g.nonce) //          round trip 1     403
 	return c
 }
 
 // newCallChain is what every call that is no submit meets: its own flow rule, its
-// source, its session, its user. Polls of results and orders
-// share no limit with submit.
+// source, its session, its user. They share no limit with submit.
 func (g *Gate) newCallChain(v *view, call admission.Call) *base.SlotChain {
-	c := base.NewSlotChain()
-	c.AddStatPrepareSlot(stat.DefaultResourceNodePrepareSlot)
-	c.AddRuleCheckSlot(flow.DefaultSlot)
-	source := g.source
-	if call == admission.CallStatus || call == admission.CallOrder {
-		source = g.pollSource
+	c, u := g.newChain(v, call, false)
+	if u.flow {
+		c.AddRuleCheckSlot(flow.DefaultSlot)
 	}
-	g.add(c, v, 2100, admission.StageSource, source)
+	g.add(c, v, 2100, admission.StageSource, g.source)
 	if call != admission.CallSession { // nobody has a name yet
 		g.add(c, v, 2200, admission.StageSession, g.session)
 		g.add(c, v, 3000, admission.StageUser, func(v *visit) admission.Decision { return g.caller(v, call) })
 	}
-	c.AddStatSlot(&statistics{blocks: g.metrics.blocks[call]})
-	c.AddStatSlot(flow.DefaultStandaloneStatSlot)
+	g.addHotParams(c, v, u)
 	return c
+}
+
+// newChain begins a chain with what every resource counts.
+func (g *Gate) newChain(v *view, call admission.Call, inbound bool) (*base.SlotChain, uses) {
+	c, u := base.NewSlotChain(), usesOf(&v.snapshot.Sentinel, g.resources[call].Name())
+	c.AddStatPrepareSlot(prepare(g.resources[call]))
+	c.AddStatSlot(&statistics{inbound: inbound, blocks: g.metrics.blocks[call]})
+	if u.flow {
+		c.AddStatSlot(flow.DefaultStandaloneStatSlot)
+	}
+	return c, u
 }
 
 // add appends a stage unless the rules switched it off. Only optional stages can be;
@@ -92,14 +100,20 @@ func (g *Gate) add(c *base.SlotChain, v *view, order uint32, stage admission.Sta
 	c.AddRuleCheckSlot(&slot{stage: stage, order: order, shadow: state == rules.Shadow, block: block, check: check, gate: g})
 }
 
-// addSlot appends a slot of Sentinel's own under the same switch.
-func (g *Gate) addSlot(c *base.SlotChain, v *view, stage admission.Stage, s base.RuleCheckSlot) {
-	switch v.stages[stage] {
+// addHotParams appends Sentinel's hot-param slot, if it has a rule, under the switch of
+// the SKU stage.
+func (g *Gate) addHotParams(c *base.SlotChain, v *view, u uses) {
+	if !u.hotspot {
+		return
+	}
+	s := &hotParams{needs: u.params}
+	switch v.stages[admission.StageSKU] {
 	case rules.Off:
 	case rules.Shadow:
-		c.AddRuleCheckSlot(&shadowed{RuleCheckSlot: s, stage: stage, gate: g})
+		c.AddRuleCheckSlot(&shadowed{RuleCheckSlot: s, stage: admission.StageSKU, gate: g})
 	default:
 		c.AddRuleCheckSlot(s)
+		c.AddStatSlot(hotspot.DefaultConcurrencyStatSlot)
 	}
 }
 
@@ -114,6 +128,7 @@ type shadowed struct {
 func (s *shadowed) Check(ctx *base.EntryContext) *base.TokenResult {
 	if r := s.RuleCheckSlot.Check(ctx); r != nil && r.IsBlocked() {
 		s.gate.metrics.shadow(s.stage)
+		visitOf(ctx).decision = admission.Decision{}
 		ctx.RuleCheckResult.ResetToPass()
 	}
 	return nil

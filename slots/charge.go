@@ -26,11 +26,18 @@ func (v *visit) refundable(c charge) {
 	v.charged++
 }
 
+// refundableShadow remembers what a shadow limit was charged. The enforced limit of the
+// same stage registers the refund.
+func (v *visit) refundableShadow(c charge) { v.shadows = append(v.shadows, c) }
+
 func (v *visit) refund(d admission.Decision) {
 	if !d.Outcome.Shed() {
 		return
 	}
 	now := limit.Instant(v.req.Mono)
+	for _, c := range v.shadows {
+		c.table.Refund(now, c.key, 1, c.rate)
+	}
 	for _, c := range v.charges[:v.charged] {
 		if c.table != nil {
 			c.table.Refund(now, c.key, 1, c.rate)
@@ -38,5 +45,5 @@ func (v *visit) refund(d admission.Decision) {
 			c.prefix.Refund(now, c.key.ID, 1)
 		}
 	}
-	v.charged = 0
+	v.charged, v.shadows = 0, nil
 }

@@ -43,6 +43,9 @@ func (g *Gate) sourceOf(v *visit, salt uint64) admission.Decision {
 		rate = r
 	}
 	key := limit.Key{ID: req.SourceKey ^ salt, Prefix: req.SourcePrefixKey ^ salt}
+	if r, ok := v.view.sourceShadowOf(req.SourceKey); ok {
+		g.shadowCharge(v, admission.StageSource, key, r)
+	}
 	if d := g.sources.Allow(now, key, 1, rate); !d.OK {
 		return g.limited(admission.StageSource, reason, d)
 	}
@@ -56,12 +59,7 @@ func (g *Gate) sourceOf(v *visit, salt uint64) admission.Decision {
 
 // session finds out who is asking.
 func (g *Gate) session(v *visit) admission.Decision {
-	d := g.Identify(v.req)
-	v.args[argUser], v.args[argDevice] = nil, nil
-	if !d.Refused() && v.view.sentinelArgs {
-		v.args[argUser], v.args[argDevice] = v.req.UserID, v.req.DeviceHash
-	}
-	return d
+	return g.Identify(v.req)
 }
 
 // ticket verifies the eligibility ticket and its binding to everything that the path,
@@ -112,6 +110,7 @@ func (g *Gate) user(v *visit) admission.Decision {
 	if wait := g.penalties.Serving(now, key.ID); wait > 0 {
 		return punished(admission.StageUser, wait)
 	}
+	g.shadowLimit(v, admission.StageUser, &v.policy.user, req.UserID, key)
 	d := g.users.Allow(now, key, 1, rate)
 	req.Quota = quota(rate, d)
 	if !d.OK {
@@ -132,6 +131,7 @@ func (g *Gate) device(v *visit) admission.Decision {
 	if wait := g.penalties.Serving(now, key.ID); wait > 0 && v.policy.deviceRefuses {
 		return punished(admission.StageDevice, wait)
 	}
+	g.shadowLimit(v, admission.StageDevice, &v.policy.device, req.DeviceHash, key)
 	d := g.devices.Allow(now, key, 1, rate)
 	if d.OK {
 		v.refundable(charge{table: g.devices, key: key, rate: rate})

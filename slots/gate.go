@@ -63,18 +63,20 @@ func (c Config) withDefaults() Config {
 // Gate is the pipeline with its state. Rules change by Apply; limiters, seats and
 // claims live on across changes.
 type Gate struct {
-	config    Config
-	metrics   *metrics
-	resources [admission.Calls]*base.ResourceWrapper
-	view      atomic.Pointer[view]
-	applying  sync.Mutex
-	seats     map[admission.SKURef]*limit.Seats // guarded by applying
+	config          Config
+	metrics         *metrics
+	resources       [admission.Calls]*base.ResourceWrapper
+	shadowResources [admission.Calls]*base.ResourceWrapper
+	view            atomic.Pointer[view]
+	applying        sync.Mutex
+	seats           map[admission.SKURef]*limit.Seats // guarded by applying
 
 	sources  *limit.Keyed
 	prefixes *limit.Stripes // made by the first Apply: full at its rate, where a changed one would begin empty
 	users    *limit.Keyed
 	devices  *limit.Keyed
 	callers  *limit.Keyed // users of the calls that are no submit
+	shadows  *limit.Keyed // of shadow limits, whatever their dimension
 	claims   *claimMemory
 
 	penalties *limit.Penalties // of users and devices; never of sources, behind which many may stand
@@ -88,11 +90,11 @@ const prefixStripes = 1024
 
 // NewGate builds a gate that refuses everything until rules are applied.
 func NewGate(c Config) (*Gate, error) {
-	g := &Gate{config: c.withDefaults(), resources: resources(), claims: newClaimMemory(), seats: map[admission.SKURef]*limit.Seats{}}
+	g := &Gate{config: c.withDefaults(), resources: resources(), shadowResources: shadowResources(), claims: newClaimMemory(), seats: map[admission.SKURef]*limit.Seats{}}
 	g.metrics = newMetrics(c.Registerer, g)
 	keyed := limit.KeyedConfig{MaxEntries: c.MaxEntries}
 	var err error
-	for _, table := range []**limit.Keyed{&g.sources, &g.users, &g.devices, &g.callers} {
+	for _, table := range []**limit.Keyed{&g.sources, &g.users, &g.devices, &g.callers, &g.shadows} {
 		if *table, err = limit.NewKeyed(keyed); err != nil {
 			return nil, err
 		}
@@ -114,6 +116,9 @@ func (g *Gate) Enter(req *admission.Request) admission.Decision {
 		return notReady
 	}
 	if entry, passed := enter(v.view.enter, g.resources[admission.CallSubmit], v); passed {
+		if shadow := g.shadowEntry(v, admission.CallSubmit); shadow != nil {
+			shadow.Exit()
+		}
 		entry.Exit()
 	}
 	return v.decision
@@ -129,14 +134,22 @@ func (g *Gate) Reserve(ctx context.Context, req *admission.Request) admission.De
 	v.budgets = g.config.Budgets()
 	entry, passed := enter(v.view.reserve, g.resources[admission.CallReserve], v)
 	if passed {
-		req.OnEnd(func(d admission.Decision) {
-			if d.Outcome == admission.DependencyUnavailable {
-				entry.SetError(errUnavailable)
-			}
-			entry.Exit()
-		})
+		leaveWith(req, entry)
+		if shadow := g.shadowEntry(v, admission.CallReserve); shadow != nil {
+			leaveWith(req, shadow)
+		}
 	}
 	return v.decision
+}
+
+// leaveWith exits an entry when the request ends, with the error that breakers count.
+func leaveWith(req *admission.Request, entry *base.SentinelEntry) {
+	req.OnEnd(func(d admission.Decision) {
+		if d.Outcome == admission.DependencyUnavailable {
+			entry.SetError(errUnavailable)
+		}
+		entry.Exit()
+	})
 }
 
 var errUnavailable = errors.New("dependency unavailable")
@@ -148,6 +161,9 @@ func (g *Gate) Call(call admission.Call, req *admission.Request) admission.Decis
 		return notReady
 	}
 	if entry, passed := enter(v.view.calls[call], g.resources[call], v); passed {
+		if shadow := g.shadowEntry(v, call); shadow != nil {
+			shadow.Exit()
+		}
 		entry.Exit()
 	}
 	return v.decision
@@ -196,6 +212,7 @@ func (g *Gate) visit(ctx context.Context, req *admission.Request) (*visit, bool)
 func (g *Gate) caller(v *visit, call admission.Call) admission.Decision {
 	rate := v.view.callRate(call, v.req.UserID)
 	key := limit.Key{ID: g.config.Hasher.Join(call.String(), v.req.UserID), Prefix: v.req.SourcePrefixKey}
+	g.shadowLimit(v, admission.StageUser, &v.view.callRates[call], v.req.UserID, key)
 	d := g.callers.Allow(limit.Instant(v.req.Mono), key, 1, rate)
 	v.req.Quota = quota(rate, d)
 	if !d.OK {
@@ -208,7 +225,7 @@ func (g *Gate) caller(v *visit, call admission.Call) admission.Decision {
 // Run keeps the keyed limiters small until ctx ends.
 func (g *Gate) Run(ctx context.Context, now func() limit.Instant) {
 	done := make(chan struct{})
-	tables := []*limit.Keyed{g.sources, g.users, g.devices, g.callers}
+	tables := []*limit.Keyed{g.sources, g.users, g.devices, g.callers, g.shadows}
 	for _, t := range tables {
 		go func() {
 			t.Run(ctx, now)

@@ -134,7 +134,7 @@ func (*limiterCollector) Describe(ch chan<- *prometheus.Desc) {
 
 func (c *limiterCollector) Collect(ch chan<- prometheus.Metric) {
 	g := c.gate
-	for name, table := range map[string]*limit.Keyed{"source": g.sources, "user": g.users, "device": g.devices, "call": g.callers} {
+	for name, table := range map[string]*limit.Keyed{"source": g.sources, "user": g.users, "device": g.devices, "call": g.callers, "shadow": g.shadows} {
 		s := table.Stats()
 		ch <- prometheus.MustNewConstMetric(entriesDesc, prometheus.GaugeValue, float64(s.Entries), name)
 		ch <- prometheus.MustNewConstMetric(rejectDesc, prometheus.CounterValue, float64(s.Refused+s.OverflowRefused), name)

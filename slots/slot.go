@@ -21,6 +21,7 @@ type visit struct {
 	policy   *policy
 	charges  [maxCharges]charge
 	charged  int
+	shadows  []charge  // of shadow limits; nil for almost every request
 	userKey  limit.Key // set by the user stage, for the device stage
 	userRate limit.Rate
 	decision admission.Decision
@@ -59,7 +60,7 @@ func (s *slot) Check(ctx *base.EntryContext) (result *base.TokenResult) {
 	v := visitOf(ctx)
 	defer func() {
 		if p := recover(); p != nil {
-			result = s.refuse(ctx, v, panicked(s.stage, p))
+			result = refuse(ctx, v, s.block, panicked(s.stage, p))
 		}
 	}()
 	d := s.check(v)
@@ -70,14 +71,15 @@ func (s *slot) Check(ctx *base.EntryContext) (result *base.TokenResult) {
 		s.gate.metrics.shadow(s.stage)
 		return nil
 	}
-	return s.refuse(ctx, v, d)
+	return refuse(ctx, v, s.block, d)
 }
 
-func (s *slot) refuse(ctx *base.EntryContext, v *visit, d admission.Decision) *base.TokenResult {
+// refuse keeps the decision and blocks through the context's own result.
+func refuse(ctx *base.EntryContext, v *visit, block base.BlockType, d admission.Decision) *base.TokenResult {
 	if v != nil {
 		v.decision = d
 	}
-	ctx.RuleCheckResult.ResetToBlockedWithMessage(s.block, s.stage.String())
+	ctx.RuleCheckResult.ResetToBlockedWithMessage(block, d.Stage.String())
 	return ctx.RuleCheckResult
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/alibaba/sentinel-golang/core/base"
 	"github.com/alibaba/sentinel-golang/core/stat"
+	"github.com/alibaba/sentinel-golang/util"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -27,7 +28,7 @@ import (
 
 var opening = time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
 
-// bench is a gate with everything around it in memory.
+// bed is a gate with everything around it in memory.
 type bed struct {
 	t      *testing.T
 	gate   *Gate
@@ -46,6 +47,22 @@ func (b *bed) Claim(ctx context.Context, a admission.ClaimArgs) (admission.Claim
 	return b.claim(ctx, a)
 }
 
+// sentinelClock is Sentinel's clock in these tests. It can be moved on, and so never back:
+// what one test counted in Sentinel's windows is past for the next.
+var sentinelClock = &movedClock{Clock: util.NewRealClock()}
+
+type movedClock struct {
+	util.Clock
+	ahead atomic.Int64 // ms
+}
+
+func (c *movedClock) moveOn(d time.Duration) { c.ahead.Add(d.Milliseconds()) }
+func (c *movedClock) CurrentTimeMillis() uint64 {
+	return c.Clock.CurrentTimeMillis() + uint64(c.ahead.Load())
+}
+func (c *movedClock) CurrentTimeNano() uint64 { return c.CurrentTimeMillis() * 1e6 }
+func (c *movedClock) Now() time.Time          { return time.UnixMilli(int64(c.CurrentTimeMillis())) }
+
 // noStock is a stock store that a board never reads in these tests.
 type noStock struct{ admission.Stock }
 
@@ -54,6 +71,7 @@ func newBed(t *testing.T, document string) *bed {
 	if err := rules.InitSentinel(slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
+	util.SetClock(sentinelClock)
 	key, err := keys.NewOct("k1")
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,9 @@ func (s *statistics) OnEntryPassed(ctx *base.EntryContext) {
 
 func (s *statistics) OnEntryBlocked(ctx *base.EntryContext, err *base.BlockError) {
 	s.each(ctx, func(n base.StatNode) { n.AddCount(base.MetricEventBlock, int64(ctx.Input.BatchCount)) })
-	s.blocks.count(err.BlockType())
+	if s.blocks != nil { // nil: the resource of shadow rules
+		s.blocks.count(err.BlockType())
+	}
 }
 
 func (s *statistics) OnCompleted(ctx *base.EntryContext) {

@@ -1,7 +1,11 @@
 package slots
 
 import (
+	"net/netip"
+	"slices"
+
 	"github.com/alibaba/sentinel-golang/core/base"
+	"github.com/alibaba/sentinel-golang/core/hotspot"
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/limit"
@@ -17,15 +21,18 @@ type view struct {
 	enter   *base.SlotChain
 	reserve *base.SlotChain
 	calls   [admission.Calls]*base.SlotChain // of the calls that are no submit
+	shadows [admission.Calls]*base.SlotChain // of shadow rules; nil: the resource has none
 
 	source          limit.Rate
 	unparsable      limit.Rate            // one bucket for all whose address cannot be read
 	sourceOverrides map[uint64]limit.Rate // by source key
+	sourceShadow    *limit.Rate           // of every source; nil: none
+	sourceShadows   map[uint64]limit.Rate // by source key; nil: none
+	sourceNames     map[uint64]string     // addresses that hot-param rules name, by source key
 	penalty         limit.PenaltyRule
 	callRates       [admission.Calls]rates
 	policies        map[admission.SKURef]*policy
 	fallback        *policy
-	sentinelArgs    bool // a rule of Sentinel's own engine counts users, devices or sources
 }
 
 // policy is one SKU's policy, ready for the hot path.
@@ -40,11 +47,14 @@ type policy struct {
 
 // rates resolves the rate of one key: most keys have the common one, computed once.
 type rates struct {
-	keyed  rules.Keyed
-	common limit.Rate
+	keyed   rules.Keyed
+	common  limit.Rate
+	shadows bool // some key has a shadow limit
 }
 
-func newRates(k rules.Keyed) rates { return rates{keyed: k, common: rate(k.Limit)} }
+func newRates(k rules.Keyed) rates {
+	return rates{keyed: k, common: rate(k.Limit), shadows: k.HasShadow()}
+}
 
 func (r *rates) of(key string) limit.Rate {
 	if l := r.keyed.For(key); l != r.keyed.Limit {
@@ -76,6 +86,18 @@ func (w *view) callRate(call admission.Call, userID string) limit.Rate {
 	return w.callRates[call].of(userID)
 }
 
+func (w *view) sourceShadowOf(key uint64) (limit.Rate, bool) {
+	if w.sourceShadows != nil {
+		if r, ok := w.sourceShadows[key]; ok {
+			return r, true
+		}
+	}
+	if w.sourceShadow != nil {
+		return *w.sourceShadow, true
+	}
+	return limit.Rate{}, false
+}
+
 // unparsableFactor: those whose address cannot be read share a twentieth of what one
 // address has. An honest edge never sends such a header.
 const unparsableFactor = 20
@@ -100,10 +122,20 @@ func (g *Gate) Apply(s *rules.Snapshot, serve []admission.SKURef, now limit.Inst
 	w.unparsable = rate(strict)
 	w.sourceOverrides = make(map[uint64]limit.Rate)
 	for _, o := range s.SourceOverrides() {
-		if !o.Shadow {
+		if o.Shadow {
+			if w.sourceShadows == nil {
+				w.sourceShadows = make(map[uint64]limit.Rate)
+			}
+			w.sourceShadows[g.config.SourceKey(o.Prefix)] = rate(o.Limit)
+		} else {
 			w.sourceOverrides[g.config.SourceKey(o.Prefix)] = rate(o.Limit)
 		}
 	}
+	if l := s.SourceLimit.Shadow; l != nil {
+		r := rate(*l)
+		w.sourceShadow = &r
+	}
+	w.sourceNames = g.sourceNames(s.Sentinel.Hotspot, s.Shadows.Hotspot)
 	if rule, err := limit.NewPenaltyRule(s.Penalty.Refusals, s.Penalty.Window, s.Penalty.For); err == nil {
 		w.penalty = rule // the rules have validated it; none if they ever did not
 	}
@@ -111,9 +143,6 @@ func (g *Gate) Apply(s *rules.Snapshot, serve []admission.SKURef, now limit.Inst
 		g.prefixes, _ = limit.NewStripes(prefixStripes, rate(s.PrefixLimit.Limit)) // a constant power of two
 	} else {
 		g.prefixes.SetRate(now, rate(s.PrefixLimit.Limit))
-	}
-	for _, h := range s.Sentinel.Hotspot {
-		w.sentinelArgs = w.sentinelArgs || h.ParamIndex != argSKU && h.ParamIndex != argActivity
 	}
 	w.callRates[admission.CallTicket] = newRates(s.TicketLimit)
 	w.callRates[admission.CallJoin] = newRates(s.JoinLimit)
@@ -139,6 +168,9 @@ func (g *Gate) Apply(s *rules.Snapshot, serve []admission.SKURef, now limit.Inst
 	for call := admission.CallTicket; call < admission.Calls; call++ {
 		w.calls[call] = g.newCallChain(w, call)
 	}
+	for call := range admission.Calls {
+		w.shadows[call] = g.newShadowChain(w, call)
+	}
 	g.view.Store(w)
 }
 
@@ -155,4 +187,21 @@ func (g *Gate) newPolicy(p *rules.Policy, ref admission.SKURef) *policy {
 		mode: p.Mode, user: newRates(p.User), device: newRates(p.Device), deviceRefuses: p.DeviceRefuses,
 		seats: seats, skuArg: ref.SKUID, activityArg: ref.ActivityID,
 	}
+}
+
+// sourceNames finds the addresses that hot-param rules on Sentinel's engine name.
+func (g *Gate) sourceNames(families ...[]hotspot.Rule) map[uint64]string {
+	names := map[uint64]string{}
+	for _, r := range slices.Concat(families...) {
+		if r.ParamIndex != argSource {
+			continue
+		}
+		for item := range r.SpecificItems {
+			s, _ := item.(string) // the rules make strings of all
+			if a, err := netip.ParseAddr(s); err == nil {
+				names[g.config.SourceKey(widened(a))] = s
+			}
+		}
+	}
+	return names
 }

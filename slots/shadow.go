@@ -1,0 +1,90 @@
+package slots
+
+import (
+	"github.com/alibaba/sentinel-golang/core/base"
+	"github.com/alibaba/sentinel-golang/core/circuitbreaker"
+	"github.com/alibaba/sentinel-golang/core/flow"
+	"github.com/alibaba/sentinel-golang/core/hotspot"
+	"github.com/alibaba/sentinel-golang/core/isolation"
+
+	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/limit"
+	"github.com/sluice-io/sluice/rules"
+)
+
+// Rules in shadow are evaluated and counted, never enforced. They see the requests that
+// the rules in force let pass, and keep counters of their own: Sentinel's on a resource
+// beside the real one, those of keyed limits in a table of their own.
+
+// newShadowChain is the chain of a resource's shadow rules; nil when it has none.
+func (g *Gate) newShadowChain(v *view, call admission.Call) *base.SlotChain {
+	res := g.shadowResources[call].Name()
+	r := &v.snapshot.Shadows
+	if !r.Has(res) {
+		return nil
+	}
+	c := base.NewSlotChain()
+	c.AddStatPrepareSlot(prepare(g.shadowResources[call]))
+	u := usesOf(r, res)
+	if u.flow {
+		c.AddRuleCheckSlot(flow.DefaultSlot)
+		c.AddStatSlot(flow.DefaultStandaloneStatSlot)
+	}
+	if u.isolation {
+		c.AddRuleCheckSlot(isolation.DefaultSlot)
+	}
+	if u.hotspot {
+		c.AddRuleCheckSlot(&hotParams{needs: u.params})
+		c.AddStatSlot(hotspot.DefaultConcurrencyStatSlot)
+	}
+	if u.breaker {
+		c.AddRuleCheckSlot(circuitbreaker.DefaultSlot)
+		c.AddStatSlot(circuitbreaker.DefaultMetricStatSlot)
+	}
+	c.AddStatSlot(&statistics{})
+	return c
+}
+
+// shadowEntry sends a request that passed through the shadow rules of its resource. The
+// caller exits what it returns; nil: there is nothing to exit.
+func (g *Gate) shadowEntry(v *visit, call admission.Call) *base.SentinelEntry {
+	chain := v.view.shadows[call]
+	if chain == nil {
+		return nil
+	}
+	w := *v // a refusal is the copy's
+	entry, passed := enter(chain, g.shadowResources[call], &w)
+	if !passed {
+		g.metrics.shadow(w.decision.Stage)
+		return nil
+	}
+	return entry
+}
+
+// shadowLimit counts a request against a shadow limit of its key, if there is one. What
+// it was charged goes back with the rest.
+func (g *Gate) shadowLimit(v *visit, stage admission.Stage, r *rates, name string, key limit.Key) {
+	if !r.shadows {
+		return
+	}
+	if l, ok := r.keyed.ShadowFor(name); ok {
+		g.shadowCharge(v, stage, key, rate(l))
+	}
+}
+
+func (g *Gate) shadowCharge(v *visit, stage admission.Stage, key limit.Key, r limit.Rate) {
+	key.ID ^= uint64(stage) // source, user and device share the table
+	if !g.shadows.Allow(limit.Instant(v.req.Mono), key, 1, r).OK {
+		g.metrics.shadow(stage)
+		return
+	}
+	v.refundableShadow(charge{table: g.shadows, key: key, rate: r})
+}
+
+// shadowResources are where Sentinel keeps shadow rules; never inbound.
+func shadowResources() (r [admission.Calls]*base.ResourceWrapper) {
+	for c := range r {
+		r[c] = base.NewResourceWrapper(rules.ShadowResource(admission.Call(c).String()), base.ResTypeWeb, base.Outbound)
+	}
+	return r
+}
