@@ -16,10 +16,14 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sluice-io/sluice/app/client"
 	"github.com/sluice-io/sluice/app/keys"
 	"github.com/sluice-io/sluice/app/waitroom"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // wire is an instance that says what the test scripts, and remembers what it was sent.
 type wire struct {

@@ -99,7 +99,7 @@ func (c *Client) Submit(ctx context.Context, p Person, want Purchase) (Answer, e
 					return answer, nil
 				}
 				return a, nil
-			case a.NextAction != actionRetry && !(a.NextAction == actionWait && a.Retryable):
+			case a.NextAction != actionRetry && (a.NextAction != actionWait || !a.Retryable):
 				return a, nil
 			}
 			last, wait = &Refused{CallSubmit, a}, a.RetryAfter()

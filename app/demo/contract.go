@@ -57,7 +57,7 @@ func (c contract) check(x client.Exchange) (row admission.Outcome, wrong string)
 	if ct := x.Header.Get("Content-Type"); ct != "application/json; charset=utf-8" {
 		return 0, fmt.Sprintf("Content-Type %q", ct)
 	}
-	if cc := x.Header.Get("Cache-Control"); cc != "no-store" && !(public && x.HTTP == 200) {
+	if cc := x.Header.Get("Cache-Control"); cc != "no-store" && (!public || x.HTTP != 200) {
 		return 0, fmt.Sprintf("Cache-Control %q on an answer that belongs to one person", cc)
 	}
 	var members map[string]json.RawMessage
@@ -151,6 +151,7 @@ func facts(o admission.Outcome, x client.Exchange, a wireAnswer) string {
 		if a.ExistingRequestID == "" {
 			return "REPLAY_REJECTED without existing_request_id"
 		}
+	default: // no other answer must name anything
 	}
 	if (o == admission.PollOrderCreated || o == admission.PollOrderPaid || o == admission.PollOrderCancelled) && a.OrderID == "" {
 		return o.String() + " without order_id"

@@ -37,6 +37,8 @@ func (s *shop) hostile(ctx context.Context, p *person, intended time.Time) {
 		s.tabs(ctx, p, intended)
 	case Tamperer:
 		s.tamper(ctx, p, intended)
+	case Honest:
+		panic("demo: an honest person sent to cheat")
 	}
 }
 
@@ -70,10 +72,14 @@ func (s *stolen) put(t client.Ticket) {
 	}
 }
 
-// take waits for loot.
+// take waits for loot, not for ever: it may be that nobody gets a ticket.
 func (s *stolen) take(ctx context.Context, n int) (client.Ticket, bool) {
+	timer := time.NewTimer(20 * time.Second)
+	defer timer.Stop()
 	select {
 	case <-s.some:
+	case <-timer.C:
+		return client.Ticket{}, false
 	case <-ctx.Done():
 		return client.Ticket{}, false
 	}

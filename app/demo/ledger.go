@@ -229,6 +229,7 @@ func (l *ledger) ended(p *person, r client.Result, err error) {
 		if p.kind == Honest && slices.Contains(wronglyDenied, r.Answer.Code) {
 			l.violate("an honest person is not refused like a hostile one", "user %s: HTTP %d %s %s", p.UserID, r.Answer.HTTP, r.Answer.Code, r.Answer.Detail)
 		}
+	default: // observe has counted what was bought
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

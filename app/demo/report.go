@@ -21,7 +21,7 @@ type Report struct {
 
 	ActivityID string  `json:"activity_id"`
 	SKUID      string  `json:"sku_id"`
-	Seed       uint64  `json:"seed"`
+	Seed       uint64  `json:"seed,string"`
 	Targets    int     `json:"targets"`
 	Users      int     `json:"users"`
 	HostilePct float64 `json:"hostile_percent"`
@@ -180,7 +180,7 @@ func (r *Report) Table(to io.Writer) error {
 		default:
 			admitted := fmt.Sprint(h.Admitted)
 			if k == Twins || k == Tabs {
-				admitted = "once each"
+				admitted = "own" // their own purchase; more than one of it is a violation
 			}
 			w.line("%s\t%d\t%d\t%s\t%s", k, h.People, h.Attempts, admitted, counts(h.Codes, nil))
 		}

@@ -83,6 +83,9 @@ func (c Config) validate() error {
 	if c.Stock < 1 {
 		errs = append(errs, fmt.Errorf("--stock: must be 1 or more, not %d", c.Stock))
 	}
+	if c.MaxInFlight < 1 || c.MaxInFlight > 10_000 {
+		errs = append(errs, fmt.Errorf("--max-in-flight: must be 1 to 10000, not %d", c.MaxInFlight))
+	}
 	if c.OpensIn < drawCloses+time.Second {
 		errs = append(errs, fmt.Errorf("--opens-in: must be %v or more, not %v", drawCloses+time.Second, c.OpensIn))
 	}
@@ -107,7 +110,7 @@ type run struct {
 	before  counters
 	begin   time.Time
 	soldOut atomic.Int64 // Unix ns of the first document that said so; 0: none
-	present atomic.Int64 // people who came and have not ended
+	waiting atomic.Int64 // honest people who were sent home without a result
 	came    atomic.Int64
 }
 
@@ -132,6 +135,9 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	r.play(ctx)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, exit.Code(exit.No, errors.New("interrupted: no verdict"))
+	}
 	return r.close(context.WithoutCancel(ctx), httpClient), nil
 }
 
@@ -252,10 +258,10 @@ func (r *run) play(ctx context.Context) {
 	_, _ = load.Run(ctx, load.Config{Requests: r.config.Users, Schedule: r.crowd.arrivals(window, opening), MaxInFlight: r.config.Users},
 		func(ctx context.Context, s load.Shot) {
 			r.came.Add(1)
-			r.present.Add(1)
-			r.shop.live(ctx, r.people[s.I], s.Intended)
-			if ctx.Err() == nil { // who was sent home is still waiting
-				r.present.Add(-1)
+			p := r.people[s.I]
+			r.shop.live(ctx, p, s.Intended)
+			if ctx.Err() != nil && p.kind == Honest { // sent home
+				r.waiting.Add(1)
 			}
 		})
 }
@@ -308,7 +314,7 @@ func (r *run) progress() Progress {
 func (r *run) close(ctx context.Context, httpClient *http.Client) *Report {
 	ctx, cancel := context.WithTimeout(ctx, settle)
 	defer cancel()
-	waiting := r.present.Load() // those who were sent home
+	waiting := r.waiting.Load()
 	if r.soldOut.Load() != 0 {
 		waiting = 0
 	}
@@ -317,7 +323,7 @@ func (r *run) close(ctx context.Context, httpClient *http.Client) *Report {
 	s := r.ledger.seen()
 	s.stock, s.waiting, s.tally, s.tallyFailed = r.config.Stock, waiting, tally, err
 	out := r.report(s)
-	out.Violations = append(r.ledger.violations(), judge(s)...)
+	out.Violations = append(append([]Violation{}, r.ledger.violations()...), judge(s)...)
 	out.OK = len(out.Violations) == 0
 	if r.before != nil {
 		after, err := scrape(context.WithoutCancel(ctx), httpClient, r.config.Target.Internal, commandCounters...)

@@ -169,7 +169,7 @@ func (i *instance) submit(w http.ResponseWriter, r *http.Request, user string, p
 	case h != nil && i.fault != "replay admitted":
 		echo["existing_request_id"] = h.request
 		i.say(w, admission.ReplayRejected, echo)
-	case i.soldOut() && !(h != nil && i.fault == "replay admitted"):
+	case i.soldOut() && (h == nil || i.fault != "replay admitted"):
 		i.say(w, admission.SoldOut, echo)
 	case body != fmt.Sprintf(`{"request_id":%q,"activity_id":%q,"sku_id":%q,"quantity":1}`, id, i.offer.ActivityID, part[3]):
 		i.say(w, admission.InvalidArgument, echo)

@@ -67,6 +67,7 @@ func (s *shop) milestone(m client.Milestone) {
 		s.ledger.released.Add(1)
 	case client.Ticketed:
 		s.ledger.ticketed.Add(1)
+	case client.Reserved, client.Finished: // the ledger counts them from the answers, which others give too
 	}
 }
 

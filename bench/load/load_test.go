@@ -7,8 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sluice-io/sluice/bench/load"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSchedules(t *testing.T) {
 	for _, tc := range []struct {
