@@ -21,7 +21,7 @@ func answerOf(call client.Call, o admission.Outcome, change map[string]any) clie
 		"reservation_id": "r_1", "order_id": "9", "existing_request_id": "req-00000002",
 	}
 	h := http.Header{"Content-Type": {"application/json; charset=utf-8"}, "Cache-Control": {"no-store"}}
-	if r.Retryable {
+	if r.Retryable || r.HTTP == 503 { // CLOSED says when to look again, too
 		m["retry_after_ms"] = 1200
 		h.Set("Retry-After", "2")
 	}
