@@ -159,6 +159,9 @@ func (r *HotspotRule) validate(path string, rep *report) {
 			rep.fault(path+".paramIndex", "%d names no parameter: 0 sku, 1 user, 2 device, 3 source, 4 activity", r.ParamIndex)
 		}
 	}
+	if has := params(r.Resource); ok && has != nil && !slices.Contains(has, p) {
+		rep.fault(path+".paramKey", "requests for %s carry no %s: Sentinel would let them all pass", r.Resource, p)
+	}
 	amount(rep, path+".threshold", r.Threshold)
 	amount(rep, path+".burstCount", r.BurstCount)
 	if r.ParamsMaxCapacity < 0 || r.ParamsMaxCapacity > 1_000_000 {
@@ -179,6 +182,22 @@ func (r *HotspotRule) validate(path string, rep *report) {
 	if ok && !r.bounded() && (p == ParamUser || p == ParamDevice || p == ParamSource) {
 		rep.warn(path+".engine", "Sentinel's hotspot keeps two LRUs that drift apart once there are more %ss than paramsMaxCapacity: victims' counters are reset by churn; the bounded engine does not", p)
 	}
+}
+
+// params lists what the requests for a resource carry when its rules are checked; nil for
+// an unknown one.
+func params(res Resource) []Param {
+	switch res {
+	case ResourceSubmit, ResourceReserve:
+		return []Param{ParamSKU, ParamUser, ParamDevice, ParamSource, ParamActivity}
+	case ResourceTicket, ResourceJoin: // the SKU of a ticket is in its body
+		return []Param{ParamUser, ParamDevice, ParamSource, ParamActivity}
+	case ResourceStatus, ResourceOrder:
+		return []Param{ParamUser, ParamSource}
+	case ResourceSession:
+		return []Param{ParamSource}
+	}
+	return nil
 }
 
 func (r *HotspotRule) validateItems(path string, p Param, rep *report) {
