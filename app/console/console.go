@@ -16,6 +16,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/pprof"
 	"strings"
 	"time"
 
@@ -130,6 +131,8 @@ func New(d Deps) http.Handler {
 	o.POST("/activities", c.publish)
 	o.POST("/activities/:activity/end", c.end)
 	o.PUT("/mode", c.setMode)
+	o.GET("/pprof/profile", gin.WrapF(pprof.Profile)) // ?seconds=10
+	o.GET("/pprof/:name", func(g *gin.Context) { pprof.Handler(g.Param("name")).ServeHTTP(g.Writer, g.Request) })
 	o.DELETE("/limiters/:dimension/:key", c.reset)
 	e.NoRoute(func(g *gin.Context) { refuse(g, admission.NotFound, "") })
 	e.NoMethod(func(g *gin.Context) { refuse(g, admission.MethodNotAllowed, "") })
