@@ -9,25 +9,25 @@ import (
 )
 
 // A step of the wall clock cannot reach Sentinel: its clock counts from a monotonic reading
-// taken at start, and every reading of it is that of one clock.
+// taken at start, never goes back, and stands between ticks.
 func TestHazardClockNeverGoesBack(t *testing.T) {
 	c := newForwardClock()
 	if !strings.Contains(c.start.String(), " m=") {
 		t.Errorf("%v has no monotonic reading: the clock would follow the wall", c.start)
 	}
-	stepped := forwardClock{start: c.start.Add(-24 * time.Hour)} // as if the wall had been set back a day since the start
-	before := stepped.CurrentTimeNano()
-	for range 1000 {
-		now := stepped.CurrentTimeNano()
-		if now < before {
-			t.Fatalf("%d after %d", now, before)
-		}
-		before = now
+	c.start = c.start.Add(-time.Hour)
+	c.tick()
+	ahead := c.CurrentTimeMillis()
+	c.start = c.start.Add(2 * time.Hour) // as if an hour had been taken back
+	c.tick()
+	if got := c.CurrentTimeMillis(); got != ahead {
+		t.Errorf("the clock went from %d to %d", ahead, got)
 	}
-	if ms, ns := c.CurrentTimeMillis(), c.CurrentTimeNano(); ns/1e6-ms > 1000 {
-		t.Errorf("%d ms and %d ns are two clocks", ms, ns)
+	if ms, ns, now := c.CurrentTimeMillis(), c.CurrentTimeNano(), c.Now(); ns != ms*1e6 || now.UnixMilli() != int64(ms) {
+		t.Errorf("%d ms, %d ns and %v are three clocks", ms, ns, now)
 	}
-	wall, sentinel := time.Now().UnixMilli(), int64(util.CurrentTimeMillis()) // TestMain initialised it
+	TickSentinel() // TestMain initialised it
+	wall, sentinel := time.Now().UnixMilli(), int64(util.CurrentTimeMillis())
 	if d := wall - sentinel; d > 60_000 || d < -60_000 {
 		t.Errorf("Sentinel's clock is %d ms off", d)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	sentinel "github.com/alibaba/sentinel-golang/api"
@@ -14,10 +15,11 @@ import (
 )
 
 // Sentinel is one per process by its own design: its rules, its clock and its logger are
-// package variables. These two are their shadow, and the only mutable globals of ours.
+// package variables. These are their shadow, and the only mutable globals of ours.
 var (
-	sentinelOnce sync.Once
-	breakers     = &breakerStates{open: map[string]circuitbreaker.State{}, closed: make(chan struct{}, 1)}
+	sentinelOnce  sync.Once
+	sentinelClock = newForwardClock()
+	breakers      = &breakerStates{open: map[string]circuitbreaker.State{}, closed: make(chan struct{}, 1)}
 )
 
 // InitSentinel sets Sentinel up for this process: explicit configuration, our logger, no
@@ -27,7 +29,7 @@ var (
 func InitSentinel(log *slog.Logger) error {
 	var err error
 	sentinelOnce.Do(func() {
-		util.SetClock(newForwardClock())
+		util.SetClock(sentinelClock)
 		c := config.NewDefaultConfig()
 		c.Sentinel.App.Name = "sluice"
 		c.Sentinel.Log.Logger = sentinelLog{log.With("component", "sentinel")}
@@ -43,20 +45,49 @@ func InitSentinel(log *slog.Logger) error {
 }
 
 // FeedCPU tells Sentinel's system rules how much of the cgroup's CPU quota is used, 0..1.
-func FeedCPU(fraction float64) { system_metric.SetSystemCpuUsage(fraction) }
+func FeedCPU(fraction float64) {
+	TickSentinel()
+	system_metric.SetSystemCpuUsage(fraction)
+}
 
 // FeedLoad tells Sentinel's system rules the host's one-minute load average.
 func FeedLoad(load1 float64) { system_metric.SetSystemLoad(load1) }
 
-// forwardClock is the wall clock at start plus the monotonic time since.
-type forwardClock struct{ start time.Time }
+// TickSentinel moves Sentinel's clock on to now. Whoever begins or ends an entry, or reads
+// statistics, calls it first: Sentinel asks for the time six times an entry and more, and
+// a reading of the clock is the dearest thing in it. Between two calls time stands still
+// for Sentinel, which at the worst counts a request into the window before.
+func TickSentinel() { sentinelClock.tick() }
 
-func newForwardClock() forwardClock { return forwardClock{time.Now()} }
+// forwardClock is the wall clock at start plus the monotonic time since, as of the last
+// tick. It never goes backwards.
+type forwardClock struct {
+	start   time.Time
+	startMS int64
+	ms      *atomic.Int64 // since the epoch
+}
 
-func (c forwardClock) Now() time.Time            { return c.start.Add(time.Since(c.start)) }
+func newForwardClock() forwardClock {
+	now := time.Now()
+	c := forwardClock{now, now.UnixMilli(), new(atomic.Int64)}
+	c.tick()
+	return c
+}
+
+func (c forwardClock) tick() {
+	now := c.startMS + time.Since(c.start).Milliseconds()
+	for {
+		before := c.ms.Load()
+		if now <= before || c.ms.CompareAndSwap(before, now) { // most ticks fall into the same millisecond
+			return
+		}
+	}
+}
+
+func (c forwardClock) Now() time.Time            { return time.UnixMilli(c.ms.Load()) }
 func (c forwardClock) Sleep(d time.Duration)     { time.Sleep(d) }
-func (c forwardClock) CurrentTimeMillis() uint64 { return uint64(c.Now().UnixMilli()) }
-func (c forwardClock) CurrentTimeNano() uint64   { return uint64(c.Now().UnixNano()) }
+func (c forwardClock) CurrentTimeMillis() uint64 { return uint64(c.ms.Load()) }
+func (c forwardClock) CurrentTimeNano() uint64   { return uint64(c.ms.Load()) * uint64(time.Millisecond) }
 
 // sentinelLog is Sentinel's logger on ours. What Sentinel calls info is debugging to us.
 type sentinelLog struct{ log *slog.Logger }

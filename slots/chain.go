@@ -6,7 +6,6 @@ import (
 	"github.com/alibaba/sentinel-golang/core/flow"
 	"github.com/alibaba/sentinel-golang/core/hotspot"
 	"github.com/alibaba/sentinel-golang/core/isolation"
-	"github.com/alibaba/sentinel-golang/core/system"
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/rules"
@@ -22,7 +21,7 @@ func (g *Gate) newEnterChain(v *view) *base.SlotChain {
 	}
 	add(500, admission.StageMode, g.mode) //             NORMAL..CLOSED   503
 	if len(v.snapshot.Sentinel.System) > 0 {
-		c.AddRuleCheckSlot(system.DefaultAdaptiveSlot) // 1000 cpu, load, rt  503
+		c.AddRuleCheckSlot(newSystemSlot(v.snapshot.Sentinel.System)) // 1000 cpu, load, rt  503
 	}
 	if u.flow {
 		c.AddRuleCheckSlot(flow.DefaultSlot) // 2000     instance, route  503
@@ -97,7 +96,7 @@ func (g *Gate) add(c *base.SlotChain, v *view, order uint32, stage admission.Sta
 	if stage == admission.StageSource || stage == admission.StageUser || stage == admission.StageDevice {
 		block = base.BlockTypeHotSpotParamFlow // hot-param rules on the bounded engine
 	}
-	c.AddRuleCheckSlot(&slot{stage: stage, order: order, shadow: state == rules.Shadow, block: block, check: check, gate: g})
+	c.AddRuleCheckSlot(&slot{stage: stage, order: order, shadow: state == rules.Shadow, block: blocked(block, stage), check: check, gate: g})
 }
 
 // addHotParams appends Sentinel's hot-param slot, if it has a rule, under the switch of

@@ -193,7 +193,7 @@ func TestT01MissingArgumentRefuses(t *testing.T) {
 	v.req.DeviceHash = ""
 	chain, _ := b.gate.newChain(v.view, admission.CallSubmit, false)
 	b.gate.addHotParams(chain, v.view, usesOf(&v.view.snapshot.Sentinel, "seckill.submit"))
-	if _, passed := enter(chain, b.gate.resources[admission.CallSubmit], v); passed {
+	if _, passed := enter(chain, b.gate.resources[admission.CallSubmit], v, false); passed {
 		t.Error("a request without the argument passed")
 	}
 	b.want(v.decision, admission.DependencyUnavailable, admission.StageSKU)

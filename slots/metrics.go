@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/limit"
 	"github.com/sluice-io/sluice/app/ticket"
+	"github.com/sluice-io/sluice/rules"
 )
 
 // metrics are the pipeline's instruments, resolved once: nothing on the hot path looks
@@ -19,7 +20,6 @@ type metrics struct {
 	ticketsByKey    *prometheus.CounterVec
 	claims          map[string]prometheus.Counter // read only after construction
 	deviceTightened prometheus.Counter
-	ring            *ticket.Ring
 }
 
 // blockCounters counts Sentinel's blocks of one resource by type.
@@ -39,7 +39,7 @@ func (b *blockCounters) count(t base.BlockType) {
 }
 
 func newMetrics(r prometheus.Registerer, g *Gate) *metrics {
-	m := &metrics{ring: g.config.Ring, claims: map[string]prometheus.Counter{}}
+	m := &metrics{claims: map[string]prometheus.Counter{}}
 	blocks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sentinel_resource_block_total", Help: "Requests blocked on a resource, by the slot that blocked (stage: a stage of ours that is no rate)."}, []string{"resource", "slot"})
 	shadows := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_shadow_refusals_total", Help: "Requests that a stage in shadow would have refused."}, []string{"stage"})
 	tickets := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_ticket_verify_total", Help: "Tickets checked, by result."}, []string{"result"})
@@ -98,6 +98,7 @@ func (*resourceCollector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c *resourceCollector) Collect(ch chan<- prometheus.Metric) {
+	rules.TickSentinel()
 	for _, r := range c.resources {
 		n := stat.GetResourceNode(r.Name())
 		if n == nil {

@@ -28,7 +28,7 @@ func (h *hotParams) Check(ctx *base.EntryContext) *base.TokenResult {
 		}
 		s := v.argument(arg)
 		if s == "" {
-			return refuse(ctx, v, base.BlockTypeHotSpotParamFlow, admission.Decision{
+			return refuse(ctx, v, blocked(base.BlockTypeHotSpotParamFlow, admission.StageSKU), admission.Decision{
 				Outcome: admission.DependencyUnavailable, Stage: admission.StageSKU, Reason: admission.ReasonMissingParameter,
 			})
 		}

@@ -53,7 +53,7 @@ func (g *Gate) shadowEntry(v *visit, call admission.Call) *base.SentinelEntry {
 		return nil
 	}
 	w := *v // a refusal is the copy's
-	entry, passed := enter(chain, g.shadowResources[call], &w)
+	entry, passed := enter(chain, g.shadowResources[call], &w, call == admission.CallReserve)
 	if !passed {
 		g.metrics.shadow(w.decision.Stage)
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/limit"
+	"github.com/sluice-io/sluice/rules"
 )
 
 // visit is one request on its way through the chains: the one value that Sentinel
@@ -45,7 +46,7 @@ type slot struct {
 	stage  admission.Stage
 	order  uint32
 	shadow bool
-	block  base.BlockType
+	block  []base.BlockErrorOption
 	check  func(*visit) admission.Decision
 	gate   *Gate
 }
@@ -75,12 +76,17 @@ func (s *slot) Check(ctx *base.EntryContext) (result *base.TokenResult) {
 }
 
 // refuse keeps the decision and blocks through the context's own result.
-func refuse(ctx *base.EntryContext, v *visit, block base.BlockType, d admission.Decision) *base.TokenResult {
+func refuse(ctx *base.EntryContext, v *visit, block []base.BlockErrorOption, d admission.Decision) *base.TokenResult {
 	if v != nil {
 		v.decision = d
 	}
-	ctx.RuleCheckResult.ResetToBlockedWithMessage(block, d.Stage.String())
+	ctx.RuleCheckResult.ResetToBlockedWith(block...)
 	return ctx.RuleCheckResult
+}
+
+// blocked are the options of a block, made once: each is a closure.
+func blocked(t base.BlockType, stage admission.Stage) []base.BlockErrorOption {
+	return []base.BlockErrorOption{base.WithBlockType(t), base.WithBlockMsg(stage.String())}
 }
 
 func panicked(stage admission.Stage, p any) admission.Decision {
@@ -102,13 +108,19 @@ func visitOf(ctx *base.EntryContext) *visit {
 // decision is then in the visit and the entry is over. It stands in for Sentinel's
 // api.Entry, which allocates a resource and options per call and takes a chain that
 // broke off for a pass.
-func enter(chain *base.SlotChain, resource *base.ResourceWrapper, v *visit) (entry *base.SentinelEntry, passed bool) {
+//
+// A breaker registers with the entry while the chain runs. A chain without one gets its
+// entry only when it passed, and a refusal, which is most of what a sale sees, none.
+func enter(chain *base.SlotChain, resource *base.ResourceWrapper, v *visit, breaker bool) (entry *base.SentinelEntry, passed bool) {
+	rules.TickSentinel()
 	ctx := chain.GetPooledContext()
 	ctx.Resource = resource
 	v.args[argVisit] = v
 	ctx.Input.Args = v.args[:]
-	entry = base.NewSentinelEntry(ctx, resource, chain)
-	ctx.SetEntry(entry)
+	if breaker {
+		entry = base.NewSentinelEntry(ctx, resource, chain)
+		ctx.SetEntry(entry)
+	}
 	result := chain.Entry(ctx)
 	switch {
 	case result == nil:
@@ -120,8 +132,16 @@ func enter(chain *base.SlotChain, resource *base.ResourceWrapper, v *visit) (ent
 		if !v.decision.Refused() {
 			v.decision = sentinelDecision(result.BlockError())
 		}
-		entry.Exit()
+		if breaker {
+			entry.Exit()
+		} else {
+			chain.RefurbishContext(ctx) // all that Exit does for a blocked entry
+		}
 		return nil, false
+	}
+	if entry == nil {
+		entry = base.NewSentinelEntry(ctx, resource, chain)
+		ctx.SetEntry(entry)
 	}
 	return entry, true
 }

@@ -10,6 +10,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/alibaba/sentinel-golang/util"
+
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/overload/cpu"
 	"github.com/sluice-io/sluice/rules"
@@ -80,6 +82,7 @@ func TestT06SystemRuleShedsByOwnQuotaAlone(t *testing.T) {
 			b.calm()
 			s, used := cpu.NewSampler(c.fs, func() int { return 16 }), time.Duration(0)
 			period := func(n int, share float64) {
+				sentinelClock.moveOn(cpu.Every)
 				used += time.Duration(share * float64(cpu.Every))
 				c.used(c.fs, used)
 				if fraction, ok := s.Sample(opening.Add(time.Duration(n) * cpu.Every)); ok {
@@ -222,6 +225,25 @@ func joinList(dirs []string) string {
 		out += string(filepath.ListSeparator) + d
 	}
 	return out
+}
+
+// TestSystemVerdictHoldsForAMillisecond and no longer.
+func TestSystemVerdictHoldsForAMillisecond(t *testing.T) {
+	b := newBed(t, systemRule(`{"metricType":4,"triggerCount":0.75}`))
+	b.calm()
+	fixed := &movedClock{Clock: util.NewMockClock()}
+	fixed.ahead.Store(int64(sentinelClock.CurrentTimeMillis() - fixed.CurrentTimeMillis()))
+	util.SetClock(fixed)
+	defer util.SetClock(sentinelClock)
+	b.passes()
+	rules.FeedCPU(1)
+	b.passes()
+	fixed.moveOn(time.Millisecond)
+	b.sheds()
+	rules.FeedCPU(0)
+	b.sheds()
+	fixed.moveOn(time.Millisecond)
+	b.passes()
 }
 
 // TestSystemConcurrency: requests in flight, and what the second chain has taken alone.

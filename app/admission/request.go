@@ -40,7 +40,11 @@ type Request struct {
 	Quota  Quota         // of the user dimension, for the RateLimit headers
 
 	Decision Decision // the first refusal; zero while admitted
-	releases []func(Decision)
+
+	// What OnEnd registered. A submit registers six things; more do not fit the array.
+	releases [8]func(Decision)
+	more     []func(Decision)
+	held     int // of releases
 }
 
 // Holder is what an instance remembers of a reservation from the log it follows.
@@ -66,13 +70,26 @@ func (r *Request) Ref() SKURef { return SKURef{ActivityID: r.Activity.ID, SKUID:
 
 // OnEnd registers what must happen when the request is decided, whatever the
 // outcome: refunds, seats, counters. Functions run once, last registered first.
-func (r *Request) OnEnd(f func(Decision)) { r.releases = append(r.releases, f) }
+func (r *Request) OnEnd(f func(Decision)) {
+	if r.held == len(r.releases) {
+		r.more = append(r.more, f)
+		return
+	}
+	r.releases[r.held] = f
+	r.held++
+}
 
 // End runs what OnEnd registered. Calling it again does nothing.
 func (r *Request) End(d Decision) {
-	for i := len(r.releases) - 1; i >= 0; i-- {
-		f := r.releases[i]
-		r.releases = r.releases[:i]
+	for i := len(r.more) - 1; i >= 0; i-- {
+		f := r.more[i]
+		r.more = r.more[:i]
+		f(d)
+	}
+	for r.held > 0 {
+		r.held--
+		f := r.releases[r.held]
+		r.releases[r.held] = nil
 		f(d)
 	}
 }

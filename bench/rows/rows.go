@@ -13,5 +13,6 @@ func All() []pairs.Row {
 	return slices.Concat(
 		Limiters(),
 		KeyedLimiters(),
+		Chains(),
 	)
 }
