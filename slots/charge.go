@@ -7,10 +7,9 @@ import (
 
 // charge is what a request took from a limiter and may get back.
 type charge struct {
-	table  *limit.Keyed   // nil: prefixes
-	prefix *limit.Stripes // nil: table
-	key    limit.Key
-	rate   limit.Rate
+	table *limit.Keyed // nil: the prefixes
+	key   limit.Key
+	rate  limit.Rate
 }
 
 // maxCharges: source, its prefix, user, device.
@@ -18,9 +17,9 @@ const maxCharges = 4
 
 // refundable remembers a charge. What user, device and source were charged goes back
 // when a later stage says "we are full": it was not they who were too fast.
-func (v *visit) refundable(c charge) {
+func (v *visit) refundable(g *Gate, c charge) {
 	if v.charged == 0 {
-		v.req.OnEnd(v.refund)
+		v.req.OnEnd(func(d admission.Decision) { v.refund(g, d) })
 	}
 	v.charges[v.charged] = c
 	v.charged++
@@ -30,7 +29,7 @@ func (v *visit) refundable(c charge) {
 // same stage registers the refund.
 func (v *visit) refundableShadow(c charge) { v.shadows = append(v.shadows, c) }
 
-func (v *visit) refund(d admission.Decision) {
+func (v *visit) refund(g *Gate, d admission.Decision) {
 	if !d.Outcome.Shed() {
 		return
 	}
@@ -42,7 +41,7 @@ func (v *visit) refund(d admission.Decision) {
 		if c.table != nil {
 			c.table.Refund(now, c.key, 1, c.rate)
 		} else {
-			c.prefix.Refund(now, c.key.ID, 1)
+			g.prefixes.Refund(now, c.key.ID, 1)
 		}
 	}
 	v.charged, v.shadows = 0, nil

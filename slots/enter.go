@@ -49,11 +49,11 @@ func (g *Gate) sourceOf(v *visit, salt uint64) admission.Decision {
 	if d := g.sources.Allow(now, key, 1, rate); !d.OK {
 		return g.limited(admission.StageSource, reason, d)
 	}
-	v.refundable(charge{table: g.sources, key: key, rate: rate})
+	v.refundable(g, charge{table: g.sources, key: key, rate: rate})
 	if d := g.prefixes.Allow(now, key.Prefix, 1); !d.OK {
 		return g.limited(admission.StageSource, admission.ReasonSourcePrefixRate, d)
 	}
-	v.refundable(charge{prefix: g.prefixes, key: limit.Key{ID: key.Prefix}})
+	v.refundable(g, charge{key: limit.Key{ID: key.Prefix}})
 	return admission.Decision{}
 }
 
@@ -117,7 +117,7 @@ func (g *Gate) user(v *visit) admission.Decision {
 		g.penalties.Refused(now, key.ID, v.view.penalty)
 		return g.limited(admission.StageUser, admission.ReasonUserRate, d)
 	}
-	v.refundable(charge{table: g.users, key: key, rate: rate})
+	v.refundable(g, charge{table: g.users, key: key, rate: rate})
 	v.userKey, v.userRate = key, rate
 	return admission.Decision{}
 }
@@ -134,7 +134,7 @@ func (g *Gate) device(v *visit) admission.Decision {
 	g.shadowLimit(v, admission.StageDevice, &v.policy.device, req.DeviceHash, key)
 	d := g.devices.Allow(now, key, 1, rate)
 	if d.OK {
-		v.refundable(charge{table: g.devices, key: key, rate: rate})
+		v.refundable(g, charge{table: g.devices, key: key, rate: rate})
 		return admission.Decision{}
 	}
 	g.penalties.Refused(now, key.ID, v.view.penalty)

@@ -226,7 +226,7 @@ func (g *Gate) caller(v *visit, call admission.Call) admission.Decision {
 	if !d.OK {
 		return g.limited(admission.StageUser, admission.ReasonUserRate, d)
 	}
-	v.refundable(charge{table: g.callers, key: key, rate: rate})
+	v.refundable(g, charge{table: g.callers, key: key, rate: rate})
 	return admission.Decision{}
 }
 
