@@ -194,7 +194,12 @@ func newWire(t *testing.T, service http.Handler) *wire {
 		}
 		service.ServeHTTP(rw, r)
 	}))
-	t.Cleanup(w.Close)
+	t.Cleanup(func() {
+		w.Close()
+		if t.Failed() {
+			t.Logf("requests: %v", w.counts)
+		}
+	})
 	return w
 }
 

@@ -33,7 +33,7 @@ export function detail(v, phase) {
     case 'waiting': return waitText(v);
     case 'unlikely': return words.say('unlikelyText', { n: words.about(facts.standing.ahead) });
     case 'order': return facts.order ? words.say('orderText', { time: words.time(Date.parse(facts.order.pay_before), v.now()) }) : words.say('orderWait');
-    case 'soldOut': return words.say(facts.stopped ? 'soldOutText' : 'soldOutWatch');
+    case 'soldOut': return words.say(facts.queue?.reopening === true ? 'soldOutWatch' : 'soldOutText');
     case 'soldOutMine': return words.say('soldOutMine');
     case 'sending':
       if (facts.attempt?.stage === 'asking') return words.say('asking');
@@ -214,7 +214,6 @@ function joinText(v) {
 
 function waitText(v) {
   const { low, high } = v.facts.standing;
-  const [from, to] = [v.words.duration(low), v.words.duration(high)];
-  if (low < 5_000 || from === to) return v.words.say('waitBelow', { high: to });
-  return v.words.say('waitBetween', { low: from, high: to });
+  const range = low < 5_000 ? '' : v.words.range(low, high);
+  return range ? v.words.say('waitBetween', { range }) : v.words.say('waitBelow', { high: v.words.duration(high) });
 }

@@ -24,7 +24,7 @@ export function phaseOf(facts, now) {
   if (attempt?.stage === 'ready') return 'turn';
   if (now < Date.parse(activity.opens_at)) return queue?.state === 'DRAWN' ? 'drawn' : 'joined';
   if (!facts.standing) return 'opening';
-  if (facts.standing.released) return 'next';
+  if (facts.standing.released || facts.standing.ahead === 0) return 'next';
   return facts.standing.unlikely ? 'unlikely' : 'waiting';
 }
 

@@ -187,8 +187,8 @@ export class Sale {
     }
     if (facts.pressed && queue.state !== 'OPEN') this.#show({ pressed: false, attempt: null, notice: 'backInLine' });
     const stage = facts.attempt?.stage;
-    if (facts.soldOut) return this.#rememberSoldOut(next);
-    return stage === 'sending' || stage === 'asking' ? 0 : next;
+    if (stage === 'sending' || stage === 'asking') return 0; // also of a sale that is sold out: there may be an order
+    return facts.soldOut ? this.#rememberSoldOut(next) : next;
   }
 
   // soldOut marks a SKU. While there are others the person may choose one of them.

@@ -124,6 +124,7 @@ export class View {
     return [
       el('p.eyebrow', {}, this.words.say('opensIn')),
       this.#bind.text('p.clock.clock-large', () => this.countdown(opens - this.now(), true), { role: 'timer' }),
+      this.#bind.text('p.opens', () => this.words.say('opensAt', { time: this.words.time(opens, this.now()) })),
     ];
   }
 

@@ -8,6 +8,7 @@ const en = {
   missingText: 'Please check the address. The sale may also not have been announced yet.',
 
   opensIn: 'Opens in',
+  opensAt: 'on {time}',
   countdownDays: '{days} d {clock}',
   inAMinute: 'The sale opens in one minute.',
   inTenSeconds: 'The sale opens in ten seconds.',
@@ -47,13 +48,14 @@ const en = {
 
   waiting: 'About {n} people are ahead of you',
   waitingOne: 'One person is ahead of you',
-  waitBetween: 'Probably {low} to {high}.',
+  waitBetween: 'Probably {range}.',
+  waitFromTo: '{low} to {high}',
   waitBelow: 'Probably less than {high}.',
   waitingText: 'An estimate: it depends on how many of those ahead go through with it. You may close this page; your place is kept.',
   next: 'You are next',
-  nextText: 'Your turn is being confirmed.',
+  nextText: 'Just a moment: your turn is about to come.',
   unlikely: 'The stock will probably not reach you',
-  unlikelyText: 'About {n} people are ahead of you, more than there are units. We would rather say so now than let you hope. If many of them do not buy, your turn may still come, and this page will tell you.',
+  unlikelyText: 'About {n} people are ahead of you, more than the stock is expected to reach. We would rather say so now than let you hope. If many of them do not buy, your turn may still come, and this page will tell you.',
   lineLabel: 'The line: who had their turn, and you',
   paused: 'The sale is paused',
   pausedText: 'Nobody is let in at the moment. Your place is kept and this page goes on by itself.',
@@ -103,7 +105,7 @@ const en = {
   soldOut: 'Sold out',
   soldOutText: 'Every unit is reserved or sold. This page has stopped asking.',
   soldOutWatch: 'Every unit is reserved. Some may come back when orders are not paid; this page goes on looking.',
-  soldOutMine: 'Your turn did not come before the stock was gone. We are sorry.',
+  soldOutMine: 'The stock was gone before you could get one. We are sorry.',
   againButton: 'Look again',
   lookButton: 'Look for my order',
   ended: 'The sale is over',
@@ -146,6 +148,7 @@ const zh = {
   missingText: '请检查网址，活动也可能尚未公布。',
 
   opensIn: '距开始还有',
+  opensAt: '{time} 开始',
   countdownDays: '{days} 天 {clock}',
   inAMinute: '活动将在一分钟后开始。',
   inTenSeconds: '活动将在十秒后开始。',
@@ -185,13 +188,14 @@ const zh = {
 
   waiting: '您前面约有 {n} 人',
   waitingOne: '您前面还有 1 人',
-  waitBetween: '预计等待 {low} 至 {high}。',
+  waitBetween: '预计等待 {range}。',
+  waitFromTo: '{low}至{high}',
   waitBelow: '预计等待不超过 {high}。',
   waitingText: '这只是估计，取决于前面有多少人实际购买。您可以关闭页面，位置会保留。',
   next: '马上轮到您',
-  nextText: '正在确认您的资格。',
+  nextText: '请稍候，即将轮到您。',
   unlikely: '库存很可能轮不到您',
-  unlikelyText: '您前面约有 {n} 人，多于剩余库存。我们希望如实相告，不让您空等。如果前面许多人放弃，仍可能轮到您，届时本页会提示。',
+  unlikelyText: '您前面约有 {n} 人，超出库存预计能满足的人数。我们希望如实相告，不让您空等。如果前面许多人放弃，仍可能轮到您，届时本页会提示。',
   lineLabel: '队伍进度：已轮到的人与您的位置',
   paused: '活动暂停',
   pausedText: '目前暂不放行。您的位置已保留，恢复后本页会自动继续。',
@@ -241,7 +245,7 @@ const zh = {
   soldOut: '已售罄',
   soldOutText: '全部商品已被预留或售出，本页已停止查询。',
   soldOutWatch: '全部商品已被预留。若有订单未付款，可能会重新开放，本页会继续关注。',
-  soldOutMine: '很抱歉，轮到您之前库存已售完。',
+  soldOutMine: '很抱歉，您未能赶上，库存已售完。',
   againButton: '再看一次',
   lookButton: '查找我的订单',
   ended: '活动已结束',
@@ -320,16 +324,27 @@ export class Words {
 
   // duration is a wait as people say it: rounded up to a unit that is not false precision.
   duration(ms) {
-    const seconds = Math.ceil(ms / 1000);
-    if (seconds < 60) return this.#unit(seconds <= 10 ? seconds : Math.ceil(seconds / 5) * 5, 'second');
-    const minutes = Math.ceil(seconds / 60);
-    if (minutes < 90) return this.#unit(minutes, 'minute');
-    return this.#unit(Math.ceil(minutes / 60), 'hour');
+    const { n, unit } = rounded(ms);
+    return this.#units(unit).format(n);
   }
 
-  #unit(n, unit) {
-    return new Intl.NumberFormat(this.language, { style: 'unit', unit, unitDisplay: 'long' }).format(n);
+  // range is a wait between two durations; '' when they are the same to people.
+  range(low, high) {
+    const [from, to] = [rounded(low), rounded(high)];
+    if (from.unit !== to.unit) return this.say('waitFromTo', { low: this.duration(low), high: this.duration(high) });
+    return from.n === to.n ? '' : this.#units(from.unit).formatRange(from.n, to.n);
   }
+
+  #units(unit) {
+    return new Intl.NumberFormat(this.language, { style: 'unit', unit, unitDisplay: this.language === 'zh' ? 'short' : 'long' });
+  }
+}
+
+function rounded(ms) {
+  const seconds = Math.max(5, Math.ceil(ms / 5000) * 5);
+  if (seconds < 60) return { n: seconds, unit: 'second' };
+  const minutes = Math.ceil(seconds / 60);
+  return minutes < 90 ? { n: minutes, unit: 'minute' } : { n: Math.ceil(minutes / 60), unit: 'hour' };
 }
 
 // preferredLanguage is the first of the browser's languages that the page speaks.
