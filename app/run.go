@@ -44,7 +44,7 @@ func (s *service) start(ctx context.Context, running *sync.WaitGroup, failed cha
 	for _, w := range s.watched {
 		plain(w.Run)
 	}
-	loop("rules.source", func(ctx context.Context) error { return away("rules.source", s.rules.Run(ctx, s.source)) })
+	loop("rules", s.runRules)
 	plain(func(ctx context.Context) { s.directory.Run(ctx, rereadEvery) })
 	plain(s.followDirectory)
 	plain(func(ctx context.Context) { s.board.Run(ctx, followEvery) })

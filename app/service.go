@@ -159,7 +159,7 @@ func (s *service) buildKeys() error {
 func (s *service) buildRules() error {
 	c := s.config
 	applier := rules.Config{
-		InstanceID: c.InstanceID, LastGood: filepath.Join(c.DataDir, "rules.last-good.json"),
+		InstanceID: c.InstanceID, LastGood: lastGoodRules(c),
 		Now: time.Now, Log: s.log, Metrics: rules.NewMetrics(s.registry),
 	}
 	switch c.RulesSource {
