@@ -46,9 +46,9 @@ const connectWithin = 5 * time.Second
 
 // openStores connects to everything that the configuration names. A store that is away
 // is an exit code 3 that names the setting.
-func openStores(ctx context.Context, c *config.Config, reg prometheus.Registerer, log *slog.Logger) (s *stores, err error) {
+func openStores(ctx context.Context, c *config.Config, reg prometheus.Registerer, log *slog.Logger) (_ *stores, err error) {
 	redis.RouteLog(log)
-	s = &stores{}
+	s := &stores{} // not the result: what was opened is closed also when the result is nil
 	defer func() {
 		if err != nil {
 			s.close()
@@ -78,8 +78,10 @@ func openStores(ctx context.Context, c *config.Config, reg prometheus.Registerer
 	if s.orders, err = openOrders(ctx, c); err != nil {
 		return nil, err
 	}
-	s.queue, err = openQueue(ctx, c, s.stock, log)
-	return s, err
+	if s.queue, err = openQueue(ctx, c, s.stock, log); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func openRedis(ctx context.Context, setting, url string, o redis.Options) (goredis.UniversalClient, error) {
