@@ -243,7 +243,11 @@ func (s *shop) tabs(ctx context.Context, p *person, intended time.Time) {
 	if err == nil && second.JoinedMS != place.JoinedMS {
 		s.ledger.violate("one place per person, whatever the tabs and devices", "user %s joined at %d and at %d", p.UserID, place.JoinedMS, second.JoinedMS)
 	}
-	if t2, err2 := s.client.Ticket(ctx, other, s.sale.ID, s.skuID, second.Pass); err == nil && err2 == nil {
+	var t2 client.Ticket
+	if err == nil {
+		t2, err = s.client.Ticket(ctx, other, s.sale.ID, s.skuID, second.Pass)
+	}
+	if err == nil {
 		if t2.Nonce != t.Nonce || t2.RequestID != t.RequestID {
 			s.ledger.violate("one nonce and request_id per person, whatever the tabs and devices", "user %s: %s/%s and %s/%s", p.UserID, t.Nonce, t.RequestID, t2.Nonce, t2.RequestID)
 		}

@@ -44,6 +44,7 @@ type callFacts struct {
 	requests, retries int64
 	codes             map[string]int64
 	faults            map[string]int64
+	examples          map[string]string // of faults, by kind
 	wire, intended    *load.Histogram
 }
 
@@ -93,7 +94,7 @@ func (l *ledger) observe(p *person, x client.Exchange) {
 	defer l.mu.Unlock()
 	f := l.calls[x.Call]
 	if f == nil {
-		f = &callFacts{codes: map[string]int64{}, faults: map[string]int64{}, wire: load.NewHistogram(), intended: load.NewHistogram()}
+		f = &callFacts{codes: map[string]int64{}, faults: map[string]int64{}, examples: map[string]string{}, wire: load.NewHistogram(), intended: load.NewHistogram()}
 		l.calls[x.Call] = f
 	}
 	f.requests++
@@ -101,7 +102,10 @@ func (l *ledger) observe(p *person, x client.Exchange) {
 		f.retries++
 	}
 	if x.Err != nil {
-		f.faults[faultKind(x.Err)]++
+		kind := faultKind(x.Err)
+		if f.faults[kind]++; f.faults[kind] == 1 {
+			f.examples[kind] = x.Err.Error()
+		}
 		return
 	}
 	f.wire.Record(x.Ended.Sub(x.Sent))

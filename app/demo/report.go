@@ -57,13 +57,14 @@ type Report struct {
 // CallReport is one call's figures. Wire is from sending to the answer; Intended from the moment when it was
 // wanted, waiting for a connection of this program included.
 type CallReport struct {
-	Call     client.Call      `json:"call"`
-	Requests int64            `json:"requests"`
-	Retries  int64            `json:"retries"`
-	Codes    map[string]int64 `json:"codes"`
-	Faults   map[string]int64 `json:"faults"`
-	Wire     load.Summary     `json:"wire"`
-	Intended load.Summary     `json:"intended"`
+	Call     client.Call       `json:"call"`
+	Requests int64             `json:"requests"`
+	Retries  int64             `json:"retries"`
+	Codes    map[string]int64  `json:"codes"`
+	Faults   map[string]int64  `json:"faults"`
+	Examples map[string]string `json:"fault_examples"`
+	Wire     load.Summary      `json:"wire"`
+	Intended load.Summary      `json:"intended"`
 }
 
 // Commands are Redis round trips that belong to submits, from the first instance's counters.
@@ -136,7 +137,7 @@ func (r *run) report(s seen) *Report {
 		out.SoldInMS, out.ShownInMS = &last, &first
 	}
 	for call, f := range l.calls {
-		out.Calls = append(out.Calls, CallReport{call, f.requests, f.retries, maps.Clone(f.codes), maps.Clone(f.faults), f.wire.Summary(), f.intended.Summary()})
+		out.Calls = append(out.Calls, CallReport{call, f.requests, f.retries, maps.Clone(f.codes), maps.Clone(f.faults), maps.Clone(f.examples), f.wire.Summary(), f.intended.Summary()})
 	}
 	slices.SortFunc(out.Calls, func(a, b CallReport) int { return cmp.Compare(b.Requests, a.Requests) })
 	out.Hostile, out.Endings = l.hostile, l.endings
@@ -161,6 +162,9 @@ func (r *Report) Table(to io.Writer) error {
 		w.row("Redis", "%.2f round trips per admitted submit (%.0f claims, %.0f reservations, %.0f asks for a lease)", c.PerAdmitted, c.Claims, c.Reserves, c.LeaseAsks)
 	} else {
 		w.row("Redis", "n/a: the counters of the internal listener are not known")
+	}
+	if n, example := r.faults(); n > 0 {
+		w.row("Network", "%d requests without an answer, as in: %s", n, example)
 	}
 	if r.StuckLive > 0 || len(r.Stuck) > 0 {
 		w.row("Stuck", "%d reservations LIVE; longer than %v: %s", r.StuckLive, stuckAfter, head(r.Stuck, 5))
@@ -194,6 +198,17 @@ func (r *Report) Table(to io.Writer) error {
 		}
 	}
 	return w.Flush()
+}
+
+// faults counts the requests without an answer, and shows one.
+func (r *Report) faults() (n int64, example string) {
+	for _, c := range r.Calls {
+		for _, kind := range slices.Sorted(maps.Keys(c.Faults)) {
+			n += c.Faults[kind]
+			example = cmp.Or(example, c.Examples[kind])
+		}
+	}
+	return n, example
 }
 
 type table struct{ *tabwriter.Writer }
