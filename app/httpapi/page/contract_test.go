@@ -198,3 +198,43 @@ func TestPolling(t *testing.T) {
 		}
 	})
 }
+
+// TestSessionOfTheSite: in production the site signs people in and hands the session over.
+func TestSessionOfTheSite(t *testing.T) {
+	browser := openBrowser(t)
+	s := newStage(t)
+	s.site = true
+	w := newWire(t, s.handler())
+	b := person(t, browser)
+	b.visit(w.URL + activityPath)
+	b.press("Join") // a gateway might know who it is
+	b.reads("h2", "Sign in to take part")
+	b.reads(".card", "on the shop’s own site")
+	if eval[bool](b, `document.querySelector("#user") !== null`) {
+		t.Error("a field for a user id in production")
+	}
+
+	// The site is another tab of the same origin.
+	site := b.another()
+	site.visit(w.URL + "/assets/none")
+	eval[bool](site, `(localStorage.setItem("sluice.session", `+quote(jws(map[string]any{"sub": "70000001"}))+`), true)`)
+	b.press("Join")
+	b.reads("h2", "ahead of you")
+
+	// Or it posts a message to the page.
+	eval[bool](b, `(postMessage({type: "sluice.session", session: ""}), true)`)
+	b.reads("h2", "Join the line")
+	eval[bool](b, `(postMessage({type: "sluice.session", session: `+quote(jws(map[string]any{"sub": "70000001"}))+`}), true)`)
+	b.reads("h2", "ahead of you") // the place was kept
+}
+
+func TestChallengeIsSolved(t *testing.T) {
+	browser := openBrowser(t)
+	s := newStage(t)
+	s.pow = 11
+	b := inLine(t, browser, newWire(t, s.handler()))
+	b.reads("h2", "ahead of you")
+	if n := len(s.made("join")); n != 2 {
+		t.Errorf("%d joins, want one that is challenged and one with the solution", n)
+	}
+}

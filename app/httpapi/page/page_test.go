@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-io/sluice/app/httpapi/page"
 )
 
 func serve(t *testing.T, h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
@@ -75,7 +77,7 @@ func TestEveryFileIsServedUnderItsHash(t *testing.T) {
 
 func TestCaching(t *testing.T) {
 	state := "OPEN"
-	p := newPage(t, func(string) string { return state })
+	p := newPage(t, func(c *page.Config) { c.State = func(string) string { return state } })
 	for _, c := range []struct{ state, want string }{{"OPEN", "public, max-age=60"}, {"", "public, max-age=60"}, {"SOLD_OUT", "public, max-age=1"}} {
 		state = c.state
 		w := serve(t, p.Activity, "/a/10001")

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"net/http"
 	"strings"
 	"sync"
@@ -28,6 +29,8 @@ type stage struct {
 	activity map[string]any // guarded by mu, as all that follows
 	queue    map[string]any
 	sequence int
+	site     bool          // the site signs people in
+	pow      int           // leading zero bits that a join must show
 	joined   time.Duration // ago
 	rank     int64         // told by join; < 0: not told
 	tickets  []answer      // the last one is repeated
@@ -164,7 +167,7 @@ func (s *stage) made(what string) []call {
 // handler is the stage with the real page in front.
 func (s *stage) handler() http.Handler {
 	mux := http.NewServeMux()
-	p := newPage(s.t, nil)
+	p := newPage(s.t, func(c *page.Config) { c.DevelopmentSignIn = !s.site })
 	mux.Handle("GET /a/{activity}", p.Activity)
 	mux.Handle("GET /assets/{name}", p.Assets)
 	on := func(pattern, what string, f func(r *http.Request) answer) {
@@ -224,6 +227,14 @@ func (s *stage) join(r *http.Request) answer {
 		}
 		user = claims.Sub
 	}
+	if r.Header.Get("Authorization") == "" {
+		return said(admission.Unauthenticated, nil)
+	}
+	if s.pow > 0 && !s.solved(r, user) {
+		return said(admission.ChallengeRequired, map[string]any{"challenge": map[string]any{
+			"kind": "pow", "seed": "c_stage0001", "difficulty": s.pow, "expires_at": stamp(time.Now().Add(time.Minute)),
+		}})
+	}
 	body := map[string]any{
 		"pass":  jws(map[string]any{"user_id": user, "lane": "default", "sequence": s.sequence}),
 		"state": s.queue["state"], "lane": "default", "joined_ms": time.Now().Add(-s.joined).UnixMilli(), "next_poll_after_ms": 1000,
@@ -232,6 +243,19 @@ func (s *stage) join(r *http.Request) answer {
 		body["rank"] = s.rank
 	}
 	return answer{200, body}
+}
+
+// solved checks a proof of work the way the service does.
+func (s *stage) solved(r *http.Request, user string) bool {
+	var in struct {
+		Challenge string `json:"challenge"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		s.t.Errorf("join: %v", err)
+	}
+	counter, ok := strings.CutPrefix(in.Challenge, "c_stage0001:")
+	sum := sha256.Sum256([]byte("c_stage0001|" + user + "|" + counter))
+	return ok && bits.LeadingZeros64(binary.BigEndian.Uint64(sum[:8])) >= s.pow
 }
 
 // next takes the next of the answers; the last one stays.
@@ -246,12 +270,13 @@ func next(from *[]answer) answer {
 	return a
 }
 
-func newPage(t *testing.T, state func(string) string) *page.Page {
+func newPage(t *testing.T, set func(*page.Config)) *page.Page {
 	t.Helper()
-	p, err := page.New(page.Config{
-		State: state, DevelopmentSignIn: true,
-		NotFound: httpapi.Absent(time.Now, func() float64 { return 0.5 }),
-	})
+	c := page.Config{DevelopmentSignIn: true, NotFound: httpapi.Absent(time.Now, func() float64 { return 0.5 })}
+	if set != nil {
+		set(&c)
+	}
+	p, err := page.New(c)
 	if err != nil {
 		t.Fatal(fmt.Errorf("page: %w", err))
 	}
