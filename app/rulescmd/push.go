@@ -115,15 +115,19 @@ func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(curren
 	if err != nil {
 		return err
 	}
-	var old *rules.Bundle
-	if before != nil {
-		old, _, _ = rules.Decode(before) // a broken one is in force nowhere
+	old, broken, err := c.running(ctx, before)
+	if err != nil {
+		return err
 	}
 	next, err := make(old)
 	if err != nil {
 		return err
 	}
-	b, warnings, err := rules.Preview(before, next)
+	judged := before
+	if broken && old != nil {
+		judged = old.Encode()
+	}
+	b, warnings, err := rules.Preview(judged, next)
 	if err != nil {
 		return refusedPush(cmd, old, b, err)
 	}
@@ -132,7 +136,7 @@ func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(curren
 		out.From, out.Changes = old.Version, rules.Diff(old, b)
 	}
 	start := time.Now()
-	if old == nil || old.Hash() != b.Hash() {
+	if old == nil || broken || old.Hash() != b.Hash() {
 		if err := src.Publish(ctx, before, next); err != nil {
 			return conflicting(ctx, cmd, src, b, err)
 		}
@@ -143,6 +147,27 @@ func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(curren
 		return perr
 	}
 	return err
+}
+
+// running is the bundle that instances run: what the source holds, or, when that is broken,
+// the newest valid one before it. Nil: there was never a valid one.
+func (c *commands) running(ctx context.Context, document []byte) (old *rules.Bundle, broken bool, err error) {
+	if document == nil {
+		return nil, false, nil
+	}
+	if old, _, err = rules.Decode(document); err == nil {
+		return old, false, nil
+	}
+	list, err := c.past(ctx, maxHistory)
+	if err != nil {
+		return nil, true, err
+	}
+	for _, e := range list {
+		if e.bundle != nil && (old == nil || e.Version > old.Version) {
+			old = e.bundle
+		}
+	}
+	return old, true, nil
 }
 
 // wait asks for acknowledgements where somebody can be asked; nobody is no failure.

@@ -226,3 +226,30 @@ func TestPushOverNacosAlone(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+// A broken document that somebody wrote past these commands is in force nowhere: the next push
+// and a rollback go on from the bundle before it.
+func TestABrokenDocumentIsNoDeadEnd(t *testing.T) {
+	s := newShell(t)
+	spoil := func() {
+		if err := os.WriteFile(s.set.File, []byte(`{"schema":1,"version":9,"limitz":{}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.want(0, "push", s.file(version(1, `,"comment":"first"`)))
+	s.want(0, "push", s.file(version(2, `,"comment":"the second"`)))
+	spoil()
+	s.want(0, "rollback", "1")
+	if out := s.want(0, "show"); !strings.Contains(out, "rollback to version 1") || !strings.Contains(out, `"version": 3`) {
+		t.Errorf("after the rollback:\n%s", out)
+	}
+	spoil()
+	s.want(0, "push", "--bump", s.file(version(1, `,"comment":"mended"`)))
+	if out := s.want(0, "show"); !strings.Contains(out, `"version": 4`) {
+		t.Errorf("after the push:\n%s", out)
+	}
+	spoil()
+	if out := s.want(1, "push", s.file(version(5, `,"limits":{"user":{"rate_per_s":500,"burst":3}}`))); !strings.Contains(out, "confirm") {
+		t.Errorf("implausible, and no word of confirm:\n%s", out)
+	}
+}
