@@ -1,0 +1,186 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-io/sluice/rules"
+)
+
+// look reads an instance's GET /admin/v1/rules.
+func (f *fleet) look(i *instance) (s rules.Status, ok bool) {
+	token, err := os.ReadFile(f.tokenFile())
+	if err != nil {
+		return s, false
+	}
+	code, body := i.get(i.ready.Admin, "/admin/v1/rules", string(token))
+	return s, code == http.StatusOK && json.Unmarshal(body, &s) == nil
+}
+
+// sight is when something was seen for the first time; zero: not within the time.
+type sight struct {
+	mu sync.Mutex
+	at time.Time // guarded by mu
+}
+
+// watch looks every few milliseconds until see, on a goroutine that ends with all.
+func watch(all *sync.WaitGroup, within time.Duration, see func() bool) *sight {
+	s := &sight{}
+	all.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for began := time.Now(); time.Since(began) < within; <-tick.C {
+			if see() {
+				s.mu.Lock()
+				s.at = time.Now()
+				s.mu.Unlock()
+				return
+			}
+		}
+	})
+	return s
+}
+
+// pushed does act, which publishes, and demands that every instance shows what see looks for
+// within a second after Nacos itself shows the document with that mark in it.
+func (f *fleet) pushed(what, mark string, all []*instance, see func(rules.Status) bool, act func()) {
+	f.t.Helper()
+	const within = 20 * time.Second
+	var watching sync.WaitGroup
+	held := watch(&watching, within, func() bool { return strings.Contains(f.nacos(http.MethodGet, url.Values{}), mark) })
+	seen := make([]*sight, len(all))
+	for n, i := range all {
+		seen[n] = watch(&watching, within, func() bool { s, ok := f.look(i); return ok && see(s) })
+	}
+	act()
+	watching.Wait()
+	if held.at.IsZero() {
+		f.t.Fatalf("%s: nacos does not show %s", what, mark)
+	}
+	for n, i := range all {
+		took := seen[n].at.Sub(held.at)
+		switch {
+		case seen[n].at.IsZero():
+			s, _ := f.look(i)
+			f.t.Fatalf("%s: not at %s within %v: %+v", what, i.name, within, s)
+		case took > time.Second:
+			f.t.Errorf("%s: %s took %v, want under 1 s", what, i.name, took)
+		default:
+			f.t.Logf("%s: in force on %s after %v", what, i.name, took.Round(time.Millisecond))
+		}
+	}
+}
+
+// bundle is a whole document: the shipped one with another version, comment and join rate.
+func bundle(version int64, comment string, joins float64) *rules.Bundle {
+	b := rules.Default().At(version)
+	b.Comment = comment
+	b.Limits.Join = &rules.Rate{PerSecond: joins, Burst: 5}
+	return b
+}
+
+func inForce(version int64) func(rules.Status) bool {
+	return func(s rules.Status) bool { return s.Version == version && s.LastError == nil }
+}
+
+// TestRulePushReachesEveryInstanceWithinASecond: by `sluice rules push` and by any other
+// client of Nacos; a broken document changes nothing and its error is seen everywhere; a
+// rollback is one command; drift is named.
+func TestRulePushReachesEveryInstanceWithinASecond(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	in, out := "", "" // ids inside and outside a canary of half the fleet
+	for n := 1; in == "" || out == ""; n++ {
+		if id := fmt.Sprintf("i-%d", n); rules.InCanary(id, 50) {
+			in = id
+		} else {
+			out = id
+		}
+	}
+	pair := []*instance{f.launch(in, nil), f.launch(out, nil)}
+	for _, i := range pair {
+		i.awaitReady(45 * time.Second)
+	}
+	admin := []string{"--admin", pair[0].ready.Admin}
+	rulesCommand := func(code int, args ...string) string {
+		t.Helper()
+		return f.want(code, append(append([]string{"rules"}, args...), admin...)...)
+	}
+	eventually(t, 10*time.Second, "both in the fleet's status", func() bool {
+		var s struct{ Instances []any }
+		return json.Unmarshal([]byte(rulesCommand(0, "status", "--json")), &s) == nil && len(s.Instances) == 2
+	})
+
+	f.pushed("push", "by the command", pair, inForce(2), func() {
+		path := f.file("two.json", string(bundle(2, "by the command", 3).Indent()))
+		if said := rulesCommand(0, "push", path); !strings.Contains(said, "in force on 2 instances") {
+			t.Errorf("push says:\n%s", said)
+		}
+	})
+	f.pushed("publish", "by another client", pair, inForce(3), func() { f.publish(bundle(3, "by another client", 4).Indent()) })
+
+	// Broken: what was in force stays, and everybody says where the fault is.
+	before, _ := f.look(pair[0])
+	const fault = "$.limits.join.rate_per_s"
+	broken := strings.Replace(string(bundle(4, "a slip of the hand", 7).Indent()), `"rate_per_s": 7`, `"rate_per_s": -7`, 1)
+	f.pushed("broken", "slip of the hand", pair, func(s rules.Status) bool {
+		return s.Version == 3 && s.Hash == before.Hash && s.LastError != nil && s.LastError.Path == fault && s.LastError.Version == 4
+	}, func() { f.publish([]byte(broken)) })
+	eventually(t, 5*time.Second, "the error of both in the fleet's status", func() bool {
+		return strings.Count(rulesCommand(0, "status", "--json"), fault) == 2
+	})
+	for _, i := range pair {
+		if _, metrics := i.get(i.ready.Internal, "/metrics", ""); !strings.Contains(string(metrics), `seckill_rules_rejected_total{reason="validate"} 1`) {
+			t.Errorf("%s does not count one refusal", i.name)
+		}
+	}
+	if said := rulesCommand(1, "push", f.file("broken.json", broken)); !strings.Contains(said, fault) {
+		t.Errorf("push of a broken file says:\n%s", said)
+	}
+
+	f.pushed("rollback", "rollback to version 2", pair, inForce(4), func() { rulesCommand(0, "rollback", "2") })
+	var running struct{ Limits rules.Limits }
+	f.admin(pair[1], "/admin/v1/rules/bundle", &running)
+	if r := running.Limits.Join; r == nil || r.PerSecond != 3 {
+		t.Errorf("after the rollback joins are limited to %+v, want 3 a second", r)
+	}
+
+	// A canary is drift that has a name; promoting it ends it.
+	rulesCommand(0, "push", "--canary", "50", f.file("canary.json", string(bundle(5, "canary", 5).Indent())))
+	var s struct {
+		Version   int64
+		Drift     bool
+		Instances []rules.Status
+	}
+	eventually(t, 5*time.Second, "drift", func() bool {
+		_, said := f.command(append([]string{"rules", "status", "--json"}, admin...)...)
+		return json.NewDecoder(strings.NewReader(said)).Decode(&s) == nil && s.Drift
+	})
+	if len(s.Instances) != 2 || s.Instances[0].Hash == s.Instances[1].Hash || s.Version != 5 {
+		t.Errorf("status of a canary: %+v", s)
+	}
+	if said := rulesCommand(1, "status"); !strings.Contains(said, "DRIFT") {
+		t.Errorf("status in words:\n%s", said)
+	}
+	f.pushed("promotion", "promoted: canary", pair, inForce(6), func() { rulesCommand(0, "promote") })
+	eventually(t, 5*time.Second, "no drift", func() bool {
+		code, _ := f.command(append([]string{"rules", "status"}, admin...)...)
+		return code == 0
+	})
+
+	// For 8 s after the start the source also reads every 400 ms, later every 3 s: what comes
+	// within a second three times running is the push.
+	eventually(t, 15*time.Second, "the eager reads are over", func() bool { return time.Since(pair[1].started) > 9*time.Second })
+	for version := int64(7); version < 10; version++ {
+		f.pushed("publish", fmt.Sprintf("number %d", version), pair, inForce(version), func() {
+			f.publish(bundle(version, fmt.Sprintf("number %d", version), 4).Indent())
+		})
+	}
+}
