@@ -170,6 +170,7 @@ func (l *logged) String() string {
 // got is an answer as a client reads it.
 type got struct {
 	HTTP   int
+	Close  bool // the server said that it closes the connection
 	Header http.Header
 	Body   string
 	JSON   map[string]any
@@ -217,7 +218,7 @@ func read(t testing.TB, res *http.Response) got {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := got{HTTP: res.StatusCode, Header: res.Header, Body: string(body)}
+	g := got{HTTP: res.StatusCode, Close: res.Close, Header: res.Header, Body: string(body)}
 	if strings.HasPrefix(res.Header.Get("Content-Type"), "application/json") && len(body) > 0 {
 		if err := json.Unmarshal(body, &g.JSON); err != nil {
 			t.Fatalf("no JSON: %v\n%s", err, body)

@@ -97,22 +97,37 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, admission.Outcome
 	return body, admission.Pass
 }
 
-// settleBody decides what becomes of a body that nobody has read; net/http would wait
-// for it before it sends the answer. A client that is refused as such keeps its
-// connection: the answer goes out at once and the body, small and mostly here already,
-// is read after it, within bodyDeadline. The connection ends after a refusal of the
-// guard, or when the body has no bound that we accept.
-func settleBody(w http.ResponseWriter, r *http.Request, byGuard bool) {
+// unreadBody decides, before the answer is written, what becomes of a body that nobody
+// has read; net/http would wait for it before it sends the answer. The connection ends
+// after a refusal of the guard, or when the body has no bound that we accept. Every
+// other client keeps its connection: late is true, the answer goes out at once, and
+// lateBody must follow it.
+func unreadBody(w http.ResponseWriter, r *http.Request, byGuard bool) (late bool) {
 	if r.ContentLength == 0 || r.Body == http.NoBody || r.ProtoMajor > 1 { // HTTP/2 ends the stream alone
-		return
+		return false
 	}
 	if byGuard || r.ContentLength < 0 || r.ContentLength > MaxBodyBytes {
 		w.Header()["Connection"] = connectionClose
-		return
+		_ = http.NewResponseController(w).SetReadDeadline(longAgo) // net/http would read on after the answer
+		return false
 	}
+	return http.NewResponseController(w).EnableFullDuplex() == nil
+}
+
+// longAgo ends every read.
+var longAgo = time.Unix(1, 0)
+
+// lateBody sends the answer and then takes what is left of the body, which is small and
+// mostly here already. A body that does not come within bodyDeadline ends the
+// connection: what followed it could not be told from the next request.
+func lateBody(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
-	_ = control.EnableFullDuplex() // both unsupported only without a connection
+	_ = control.Flush() // a client that left has nothing to be told
 	_ = control.SetReadDeadline(time.Now().Add(bodyDeadline))
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	_ = control.SetReadDeadline(time.Time{})
 }
 
 // guarded are the outcomes of the request guard: the caller does not speak our contract.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"math"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -279,13 +278,8 @@ func appendOrder(b []byte, o admission.Order) []byte {
 
 // writePrivate sends a document that belongs to one user.
 func writePrivate(c *gin.Context, body []byte) {
-	settleBody(c.Writer, c.Request, false)
-	h := c.Writer.Header()
-	h["Content-Type"] = contentTypeJSON
-	h["Cache-Control"] = noStore
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	c.Status(http.StatusOK)
-	_, _ = c.Writer.Write(body)
+	c.Writer.Header()["Cache-Control"] = noStore
+	writeDocument(c.Writer, c.Request, body)
 }
 
 func appendWeights(b []byte, w map[string]float64) []byte {

@@ -39,14 +39,14 @@ func (a *API) activity(c *gin.Context) {
 	h["Cache-Control"] = activityCache
 	h["Vary"] = varyPublic
 	if matches(c.Request.Header["If-None-Match"], etag) {
-		settleBody(c.Writer, c.Request, false)
+		unreadBody(c.Writer, c.Request, true)
 		c.Status(http.StatusNotModified)
 		c.Writer.WriteHeaderNow()
 		return
 	}
 	body = append(body[:len(body)-1], `,"server_time":"`...)
 	body = append(appendTime(body, a.d.Now()), `"}`...)
-	writePublic(c, body)
+	writeDocument(c.Writer, c.Request, body)
 }
 
 // queue serves the one queue document that everybody polls.
@@ -61,14 +61,14 @@ func (a *API) queue(c *gin.Context) {
 	h := c.Writer.Header()
 	h["Cache-Control"] = []string{"public, max-age=" + age + ", s-maxage=" + age}
 	h["Vary"] = varyPublic
-	writePublic(c, body)
+	writeDocument(c.Writer, c.Request, body)
 }
 
 // static serves the page or an asset.
 func (a *API) static(doc Document, h http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		a.d.Served(doc)
-		settleBody(c.Writer, c.Request, false)
+		unreadBody(c.Writer, c.Request, true) // nobody who asks for a page sends a body
 		h.ServeHTTP(c.Writer, c.Request)
 	}
 }
@@ -77,15 +77,6 @@ var (
 	activityCache = []string{"public, max-age=5, stale-while-revalidate=30"}
 	varyPublic    = []string{"Accept-Encoding, Accept-Language"} // nothing else changes a public document
 )
-
-func writePublic(c *gin.Context, body []byte) {
-	settleBody(c.Writer, c.Request, false)
-	h := c.Writer.Header()
-	h["Content-Type"] = contentTypeJSON
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	c.Status(http.StatusOK)
-	_, _ = c.Writer.Write(body)
-}
 
 // known finds the activity of the path, or answers 404.
 func (a *API) known(c *gin.Context) *admission.Activity {

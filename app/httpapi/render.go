@@ -47,10 +47,10 @@ func NewRenderer(now func() time.Time, jitter func() float64) *Renderer {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
-// Write sends the answer and settles a body that was not read.
+// Write sends the answer, whether or not the request's body was read.
 func (r *Renderer) Write(w http.ResponseWriter, req *http.Request, a Answer) {
 	row := a.Outcome.Row()
-	settleBody(w, req, guarded(a.Outcome))
+	late := unreadBody(w, req, guarded(a.Outcome))
 	h := w.Header()
 	h["Content-Type"] = contentTypeJSON
 	h["Cache-Control"] = noStore
@@ -66,6 +66,22 @@ func (r *Renderer) Write(w http.ResponseWriter, req *http.Request, a Answer) {
 	_, _ = w.Write(b) // a caller that left has nothing to be told
 	*buf = b
 	buffers.Put(buf)
+	if late {
+		lateBody(w, req)
+	}
+}
+
+// writeDocument sends the body of a success; the caller has set what belongs to it.
+func writeDocument(w http.ResponseWriter, r *http.Request, body []byte) {
+	late := unreadBody(w, r, false)
+	h := w.Header()
+	h["Content-Type"] = contentTypeJSON
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(body)
+	if late {
+		lateBody(w, r)
+	}
 }
 
 // unready says why an instance wants no traffic.
@@ -129,10 +145,7 @@ func (r *Renderer) pollAfter(d time.Duration) time.Duration {
 func (r *Renderer) appendAnswer(b []byte, a Answer, row admission.Row, retry time.Duration, chinese bool) []byte {
 	status := row.Status
 	if a.Outcome == admission.Replayed {
-		status = admission.StatusQueued // of a record that does not say: it is reserved
-		if a.Current != admission.Pass {
-			status = a.Current.Row().Status
-		}
+		status = a.Current.Row().Status
 	}
 	message := row.English
 	if chinese {
@@ -252,7 +265,13 @@ func writeQuota(h http.Header, q admission.Quota) {
 	h["Ratelimit"] = []string{value}
 }
 
-func ceilDiv(n, d int64) int64 { return (n + d - 1) / d }
+// ceilDiv is n/d rounded up, of n >= 0; it does not wrap.
+func ceilDiv(n, d int64) int64 {
+	if n%d > 0 {
+		return n/d + 1
+	}
+	return n / d
+}
 
 func ceilMilli(d time.Duration) time.Duration {
 	return time.Duration(ceilDiv(int64(d), int64(time.Millisecond))) * time.Millisecond

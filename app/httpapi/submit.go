@@ -131,7 +131,9 @@ func submitAnswer(req *admission.Request, d admission.Decision, poll time.Durati
 		ans.ReservationID = req.Record.ReservationID
 		ans.PollAfter = poll
 	case admission.Replayed:
-		ans.Current = req.Record.Outcome
+		if ans.Current = req.Record.Outcome; ans.Current == admission.Pass {
+			ans.Current = admission.PollQueued // a record that does not say: it is reserved
+		}
 		ans.ReservationID, ans.OrderID = req.Record.ReservationID, req.Record.OrderID
 		if ans.Current == admission.PollQueued {
 			ans.PollAfter = poll

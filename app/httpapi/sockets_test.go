@@ -1,0 +1,350 @@
+package httpapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-io/sluice/app/admission"
+)
+
+var lengthOfGood = fmt.Sprint("Content-Length: ", len(goodBody))
+
+// TestH03Guard: what the guard refuses on a real connection, before a byte of the body
+// is read, and that the connection ends with it.
+func TestH03Guard(t *testing.T) {
+	b := newBed(t)
+	address := listening(t, New(b.deps), b.deps.Log)
+	for _, c := range []struct {
+		name, request string
+		want          int
+	}{
+		{"chunked, endless", head(submitPath, "Transfer-Encoding: chunked") + "5\r\nhello\r\n", 411},
+		{"chunked and a length", head(submitPath, "Transfer-Encoding: chunked", "Content-Length: 5") + "5\r\nhello\r\n", 411},
+		{"no length", head(submitPath), 411},
+		{"8 KiB and a byte, none of it sent", head(submitPath, "Content-Length: 8193"), 413},
+		{"an exabyte", head(submitPath, "Content-Length: 1000000000000000000"), 413},
+		{"gzip", head(submitPath, "Content-Encoding: gzip", "Content-Length: 100"), 415},
+		{"text", head(submitPath, "Content-Type: text/plain", lengthOfGood) + goodBody, 415},
+		{"Expect", head(submitPath, "Expect: 100-continue", lengthOfGood), 417},
+		{"unknown path", head("/nothing", lengthOfGood), 404},
+		{"wrong method", strings.Replace(head(submitPath, lengthOfGood), "POST", "PUT", 1), 405},
+		{"join, chunked", head("/v1/activities/10001/queue/join", "Transfer-Encoding: chunked") + "0\r\n\r\n", 411},
+		{"poll with a body", strings.Replace(head("/v1/nothing", lengthOfGood), "POST", "GET", 1), 404},
+	} {
+		s := dial(t, address)
+		s.write("%s", c.request)
+		if g := s.answer("POST"); g.HTTP != c.want || g.str("code") == "" {
+			t.Errorf("%s: %d %s, want %d", c.name, g.HTTP, g.Body, c.want)
+		} else if !g.Close && c.name != "no length" {
+			t.Errorf("%s: the connection goes on with a body that was not read", c.name)
+		}
+		if c.name != "no length" && !s.closed() {
+			t.Errorf("%s: the connection is open", c.name)
+		}
+	}
+	if asked := b.asked(); asked != "" {
+		t.Errorf("the funnel was asked %q", asked)
+	}
+
+	// net/http answers an Expect that it does not know by itself; the status is the same.
+	s := dial(t, address)
+	s.write("%s", head(submitPath, "Expect: the-unexpected", lengthOfGood)+goodBody)
+	if g := s.answer("POST"); g.HTTP != 417 || !s.closed() {
+		t.Errorf("unknown Expect: %d", g.HTTP)
+	}
+}
+
+// TestH03GzipBomb: 10 KiB that would be many megabytes are not unpacked.
+func TestH03GzipBomb(t *testing.T) {
+	b := newBed(t)
+	address := listening(t, New(b.deps), b.deps.Log)
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	for range 8 {
+		_, _ = z.Write(make([]byte, 1<<20))
+	}
+	_ = z.Close()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 20 {
+		s := dial(t, address)
+		s.write("%s", head(submitPath, "Content-Encoding: gzip", fmt.Sprint("Content-Length: ", min(bomb.Len(), MaxBodyBytes))))
+		if g := s.answer("POST"); g.HTTP != 415 {
+			t.Fatalf("%d %s", g.HTTP, g.Body)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 20<<20 {
+		t.Errorf("20 bombs allocated %d MiB", grown>>20)
+	}
+}
+
+// TestRefusedConnectionsGoOn: a client that the chain refuses keeps its connection, gets
+// its answer before its body has arrived, and may send the rest late.
+func TestRefusedConnectionsGoOn(t *testing.T) {
+	b := newBed(t)
+	refuse := true
+	var mu sync.Mutex
+	b.deps.Enter = func(r *admission.Request) admission.Decision {
+		mu.Lock()
+		defer mu.Unlock()
+		if refuse {
+			return admission.Decision{Outcome: admission.RateLimited, RetryAfter: time.Second}
+		}
+		r.UserID = "70000001"
+		return admission.Decision{}
+	}
+	s := dial(t, listening(t, New(b.deps), b.deps.Log))
+	for range 3 { // whole, in one piece
+		s.write("%s", head(submitPath, lengthOfGood)+goodBody)
+		if g := s.answer("POST"); g.HTTP != 429 || g.Close {
+			t.Fatalf("%d, closed %v", g.HTTP, g.Close)
+		}
+	}
+	s.write("%s", head(submitPath, lengthOfGood)+goodBody[:10])
+	if g := s.answer("POST"); g.HTTP != 429 || g.Close { // the body is not here
+		t.Fatalf("%d, closed %v", g.HTTP, g.Close)
+	}
+	s.write("%s", goodBody[10:])
+	mu.Lock()
+	refuse = false
+	mu.Unlock()
+	s.write("%s", head(submitPath, lengthOfGood)+goodBody)
+	if g := s.answer("POST"); g.HTTP != 202 || g.Close {
+		t.Errorf("the next request on the connection: %d, closed %v", g.HTTP, g.Close)
+	}
+	if s.closed() {
+		t.Error("the connection is closed")
+	}
+}
+
+// TestH03SlowSockets: sockets that send a header byte, or a body byte, now and then are
+// ended within their time; meanwhile others are served, and nobody behind the body is asked.
+func TestH03SlowSockets(t *testing.T) {
+	const each = 100
+	b := newBed(t)
+	b.deps.Enter = func(r *admission.Request) admission.Decision {
+		if r.RequestID == "refused-00000001" {
+			return admission.Decision{Outcome: admission.RateLimited}
+		}
+		return admission.Decision{}
+	}
+	address := listening(t, New(b.deps), b.deps.Log)
+	before := runtime.NumGoroutine()
+
+	heads := map[string]string{
+		"header":  "POST " + submitPath + " HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+		"body":    head(submitPath, "Content-Length: 8000") + `{"request_id":`,
+		"refused": head(submitPath, "Content-Length: 8000", "Idempotency-Key: refused-00000001"),
+	}
+	type end struct {
+		kind   string
+		after  time.Duration
+		answer string
+	}
+	ends := make(chan end, 3*each)
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	for kind, text := range heads {
+		for range each {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			_, _ = io.WriteString(conn, text)
+			trickle, last := context.WithCancel(ctx)
+			go func() { // the slow client: a byte now and then, until it is cut off
+				tick := time.NewTicker(50 * time.Millisecond)
+				defer tick.Stop()
+				for {
+					select {
+					case <-trickle.Done():
+						return
+					case <-tick.C:
+						if _, err := conn.Write([]byte("a")); err != nil {
+							return
+						}
+					}
+				}
+			}()
+			go func() {
+				answer, _ := io.ReadAll(conn)
+				last()
+				_ = conn.Close()
+				ends <- end{kind, time.Since(began), string(answer)}
+			}()
+		}
+	}
+
+	// A healthy client, all the while.
+	healthy := dial(t, address)
+	var worst time.Duration
+	left := 3 * each
+	for left > 0 {
+		select {
+		case e := <-ends:
+			left--
+			if e.after > 4*time.Second {
+				t.Errorf("a slow %s held its connection for %s", e.kind, e.after)
+			}
+			want := map[string]string{"header": "", "body": "408", "refused": "429"}[e.kind]
+			if want != "" && !strings.HasPrefix(e.answer, "HTTP/1.1 "+want) {
+				t.Errorf("a slow %s was told %.60q, want %s", e.kind, e.answer, want)
+			}
+		default:
+			began := time.Now()
+			healthy.write("%s", head(submitPath, lengthOfGood)+goodBody)
+			if g := healthy.answer("POST"); g.HTTP != 202 {
+				t.Fatalf("the healthy client: %d %s", g.HTTP, g.Body)
+			}
+			worst = max(worst, time.Since(began))
+		}
+	}
+	if worst > time.Second {
+		t.Errorf("the healthy client waited %s", worst)
+	}
+	b.asked()
+	for runtime.NumGoroutine() > before+5 && ctx.Err() == nil {
+		runtime.Gosched()
+	}
+	if n := runtime.NumGoroutine(); n > before+5 {
+		t.Errorf("%d goroutines are left of %d slow sockets", n-before, 3*each)
+	}
+}
+
+// TestBodyStops: a body that stops is a 408 within its deadline, and its goroutine ends
+// with it though the client goes on.
+func TestBodyStops(t *testing.T) {
+	b := newBed(t)
+	s := dial(t, listening(t, New(b.deps), b.deps.Log))
+	s.write("%s", head(submitPath, "Content-Length: 8192")+"{")
+	began := time.Now()
+	g := s.answer("POST")
+	if took := time.Since(began); g.HTTP != 408 || g.str("code") != "BODY_TIMEOUT" || !g.Close || took < bodyDeadline-100*time.Millisecond || took > bodyDeadline+time.Second {
+		t.Errorf("%d %s after %s", g.HTTP, g.Body, took)
+	}
+	if asked := b.asked(); asked != "enter" {
+		t.Errorf("asked %q", asked)
+	}
+	if !s.closed() {
+		t.Error("the connection is open")
+	}
+}
+
+// TestLongHeaders: a head beyond its bound is refused, and not kept.
+func TestLongHeaders(t *testing.T) {
+	b := newBed(t)
+	address := listening(t, New(b.deps), b.deps.Log)
+	s := dial(t, address)
+	go func() { // the server may close while this is still being written
+		_, _ = io.WriteString(s.conn, head(submitPath, lengthOfGood, "X-Long: "+strings.Repeat("x", 64<<10)))
+	}()
+	if res, err := http.ReadResponse(s.in, nil); err == nil {
+		if g := read(t, res); g.HTTP != 431 {
+			t.Errorf("64 KiB: %d", g.HTTP)
+		}
+	}
+	s = dial(t, address)
+	s.write("%s", head(submitPath, lengthOfGood, "X-Request-Id: "+strings.Repeat("x", 15<<10))+goodBody)
+	if g := s.answer("POST"); g.HTTP != 202 || strings.Contains(g.Body, "xxx") {
+		t.Errorf("15 KiB: %d %s", g.HTTP, g.Body)
+	}
+}
+
+// TestOptionsOfTheServer: "OPTIONS *" is an unknown path, charged like one.
+func TestOptionsOfTheServer(t *testing.T) {
+	b := newBed(t)
+	s := dial(t, listening(t, New(b.deps), b.deps.Log))
+	s.write("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
+	if g := s.answer("OPTIONS"); g.HTTP != 404 || b.charged != 1 {
+		t.Errorf("%d, charged %d", g.HTTP, b.charged)
+	}
+	s.write("CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
+	if g := s.answer("CONNECT"); g.HTTP != 404 {
+		t.Errorf("CONNECT: %d", g.HTTP)
+	}
+}
+
+// TestHTTP2: an edge may speak it by prior knowledge; a refusal does not end its connection.
+func TestHTTP2(t *testing.T) {
+	b := newBed(t)
+	address := listening(t, New(b.deps), b.deps.Log)
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	var dials int
+	transport := &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials++
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}}
+	defer transport.CloseIdleConnections()
+	do := func(target, body string, change func(*http.Request)) got {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+address+target, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = submitHeaders(body)
+		r.Header.Del("Content-Length")
+		change(r)
+		res, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.ProtoMajor != 2 {
+			t.Fatalf("spoke %s", res.Proto)
+		}
+		return read(t, res)
+	}
+	for _, c := range []struct {
+		target, body string
+		change       func(*http.Request)
+		want         int
+	}{
+		{submitPath, goodBody, func(*http.Request) {}, 202},
+		{submitPath, goodBody, func(r *http.Request) { r.ContentLength = -1 }, 411},
+		{submitPath, strings.Repeat("x", 9<<10), func(*http.Request) {}, 413},
+		{submitPath, goodBody, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 415},
+		{submitPath, "{}", func(*http.Request) {}, 400},
+		{"/nothing", goodBody, func(*http.Request) {}, 404},
+		{"/v1/activities/10001/queue/join", "", func(r *http.Request) { r.Header.Del("Content-Type") }, 200},
+		{submitPath, goodBody, func(*http.Request) {}, 202},
+	} {
+		if g := do(c.target, c.body, c.change); g.HTTP != c.want {
+			t.Errorf("%s %.20s: %d %s, want %d", c.target, c.body, g.HTTP, g.Body, c.want)
+		}
+	}
+	if dials != 1 {
+		t.Errorf("%d connections", dials)
+	}
+}
+
+// TestClientLeaves: the context of a submit ends when its client has gone, and not when
+// the time to read a body is over.
+func TestClientLeaves(t *testing.T) {
+	b := newBed(t)
+	entered, gone := make(chan struct{}), make(chan error, 1)
+	b.deps.Budget = func() time.Duration { return 20 * time.Second }
+	b.deps.Reserve = func(ctx context.Context, _ *admission.Request) admission.Decision {
+		close(entered)
+		<-ctx.Done()
+		gone <- ctx.Err()
+		return admission.Decision{Outcome: admission.DependencyUnavailable}
+	}
+	s := dial(t, listening(t, New(b.deps), b.deps.Log))
+	s.write("%s", head(submitPath, lengthOfGood)+goodBody)
+	<-entered
+	_ = s.conn.Close()
+	if err := <-gone; err != context.Canceled {
+		t.Errorf("ended by %v", err)
+	}
+}
