@@ -2,6 +2,8 @@ package page_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -236,5 +238,38 @@ func TestChallengeIsSolved(t *testing.T) {
 	b.reads("h2", "ahead of you")
 	if n := len(s.made("join")); n != 2 {
 		t.Errorf("%d joins, want one that is challenged and one with the solution", n)
+	}
+}
+
+// TestDrawIsVerified: the page works out the rank that the service has, and notices every figure that is not as revealed.
+func TestDrawIsVerified(t *testing.T) {
+	browser := openBrowser(t)
+	rank := rankOf("70000001")
+	for _, c := range []struct {
+		name string
+		set  func(s *stage)
+		says string
+	}{
+		{"nothing told", func(*stage) {}, "Draw verified"},
+		{"the same rank told", func(s *stage) { s.rank = int64(rank) }, "Draw verified"},
+		{"another rank told", func(s *stage) { s.rank = int64(rank) + 1 }, "could not be verified"},
+		{"another commitment", func(s *stage) { s.queue["draw"].(map[string]any)["commitment"] = strings.Repeat("0", 64) }, "could not be verified"},
+		{"another secret", func(s *stage) { s.queue["draw"].(map[string]any)["secret"] = strings.Repeat("0", 64) }, "could not be verified"},
+		{"joined after the draw", func(s *stage) { s.sequence = 5001 }, "You joined after the draw"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			c.set(s)
+			b := inLine(t, browser, newWire(t, s.handler()))
+			b.reads(".check", c.says)
+			shown := strings.ReplaceAll(eval[string](b, `document.querySelector(".figures dd:last-child").textContent`), ",", "")
+			want := fmt.Sprintf("%d of 2^52", rank)
+			if c.name == "joined after the draw" {
+				want = fmt.Sprintf("%d of 2^52", uint64(1)<<52+5001)
+			}
+			if shown != want && c.name != "another secret" {
+				t.Errorf("rank %q, want %q", shown, want)
+			}
+		})
 	}
 }
