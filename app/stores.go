@@ -62,10 +62,18 @@ func openStores(ctx context.Context, c *config.Config, reg prometheus.Registerer
 		limiterURL, stockURL = s.server.URL(), s.server.URL()
 	}
 	metrics := redis.NewMetrics(reg)
-	if s.limiter, err = openRedis(ctx, "limiter.redis", limiterURL, redis.Options{Name: "limiter", Metrics: metrics}); err != nil {
+	options := redis.Options{Metrics: metrics}
+	if s.server != nil {
+		// It interprets Lua on this machine's cores: callers queue for it as long as the
+		// stage budgets of an embedded service let them.
+		options.PoolTimeout = time.Second
+	}
+	options.Name = "limiter"
+	if s.limiter, err = openRedis(ctx, "limiter.redis", limiterURL, options); err != nil {
 		return nil, err
 	}
-	if s.stock, err = openRedis(ctx, "stock.redis", stockURL, redis.Options{Name: "stock", Metrics: metrics}); err != nil {
+	options.Name = "stock"
+	if s.stock, err = openRedis(ctx, "stock.redis", stockURL, options); err != nil {
 		return nil, err
 	}
 	s.nonces, s.leases, s.room, s.fleet = redis.NewNonces(s.limiter), redis.NewLeases(s.limiter), redis.NewRoom(s.limiter), redis.NewFleet(s.limiter)

@@ -109,6 +109,7 @@ const (
 	ReasonGuard                Reason = "guard"
 	ReasonNotReleased          Reason = "not_released"
 	ReasonOrderStore           Reason = "order_store"
+	ReasonRoomStore            Reason = "room_store"
 	ReasonReplicas             Reason = "wait_replicas"
 	ReasonNotReady             Reason = "not_ready"
 )

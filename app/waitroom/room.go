@@ -299,5 +299,5 @@ func (r *Room) poll(a *admission.Activity, st admission.Standing, now time.Time)
 var ended = admission.Decision{Outcome: admission.ActivityEnded, Stage: admission.StageRoom, Reason: admission.ReasonEnded}
 
 func storeAway(err error) admission.Decision {
-	return admission.Decision{Outcome: admission.DependencyUnavailable, Stage: admission.StageRoom, Reason: admission.ReasonOrderStore, RetryAfter: time.Second, Cause: err}
+	return admission.Decision{Outcome: admission.DependencyUnavailable, Stage: admission.StageRoom, Reason: admission.ReasonRoomStore, RetryAfter: time.Second, Cause: err}
 }
