@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/sluice-io/sluice/adapters/redis"
 	"github.com/sluice-io/sluice/app/activity"
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/config"
@@ -29,6 +30,7 @@ import (
 	"github.com/sluice-io/sluice/app/control"
 	"github.com/sluice-io/sluice/app/directory"
 	"github.com/sluice-io/sluice/app/exit"
+	"github.com/sluice-io/sluice/app/guard"
 	"github.com/sluice-io/sluice/app/httpapi"
 	"github.com/sluice-io/sluice/app/keys"
 	"github.com/sluice-io/sluice/app/lease"
@@ -68,7 +70,9 @@ type service struct {
 	board     *soldout.Board
 	leases    *lease.Client
 	gate      *slots.Gate
-	room      *waitroom.Room
+
+	limiterBreaker, stockBreaker *guard.Breaker
+	room                         *waitroom.Room
 
 	sender    *order.Sender
 	marks     *order.Marks
@@ -213,9 +217,15 @@ func (s *service) apply() {
 		policies.Of[ref] = lease.Policy{Strategy: lease.Strategy(l.Strategy.String()), LeaseFor: l.For, Ramp: l.Ramp}
 	}
 	s.leases.Apply(policies)
+	s.limiterBreaker.Apply(breakerPolicy(snap.Guards.Breaker))
+	s.stockBreaker.Apply(breakerPolicy(snap.Guards.Breaker))
 	if err := s.ring.SetActive(snap.TicketKeyID); err != nil {
 		s.log.Error("the rules name a ticket key that is not in the ring", "event", "ticket_key", "key_id", snap.TicketKeyID, "error", err)
 	}
+}
+
+func breakerPolicy(p rules.BreakerPolicy) guard.Policy {
+	return guard.Policy{FailureRatio: p.FailureRatio, MinCalls: p.MinCalls, Window: p.Window, Open: p.Open, MaxOpen: p.MaxOpen, Successes: p.Successes}
 }
 
 // budgetsInForce are the stage budgets of the rules; an embedded service is given more.
@@ -251,6 +261,8 @@ func (s *service) buildFunnel() error {
 	s.directory = directory.New(s.stores.mirror, s.log)
 	s.board = soldout.New(s.stores.stocks, func() int64 { return int64(s.clock.Now()) }, soldout.NewMetrics(s.registry))
 	budgets := s.budgetsInForce()
+	s.limiterBreaker, s.stockBreaker = guard.NewBreaker("limiter", guard.DefaultPolicy()), guard.NewBreaker("stock", guard.DefaultPolicy())
+	guard.Register(s.registry, s.limiterBreaker, s.stockBreaker)
 	var err error
 	s.leases, err = lease.NewClient(lease.Config{
 		Store: s.stores.leases, InstanceID: s.config.InstanceID, Registerer: s.registry,
@@ -266,11 +278,12 @@ func (s *service) buildFunnel() error {
 			id, reason := s.sessions.Verify(token, now)
 			return id.UserID, "", reason == session.OK
 		},
-		Ring: s.ring, Board: s.board, Nonces: s.stores.nonces, Hasher: hasher, Clock: s.clock.Now,
+		Ring: s.ring, Board: s.board, Nonces: guard.NewNonces(s.stores.nonces, s.limiterBreaker), Hasher: hasher, Clock: s.clock.Now,
 		Spend: func(ctx context.Context, ref admission.SKURef) (func(), admission.Decision) {
 			token, d := s.leases.Spend(ctx, ref)
 			return func() { s.leases.Return(token) }, d
 		},
+		Limiters: redis.NewLimiters(s.stores.limiter), HashUser: s.hashUser,
 		SourceKey:  func(p netip.Prefix) uint64 { return source.PrefixKey(hasher, p) },
 		Budgets:    func() slots.Budgets { return slots.Budgets{Claim: s.budgetsInForce().Claim} },
 		Registerer: s.registry,
@@ -305,7 +318,7 @@ func (s *service) buildPlacer(deriver *ticket.Deriver) error {
 	if s.sender, err = order.NewSender(s.stores.queue, order.SenderConfig{}, s.marks.Add, metrics); err != nil {
 		return err
 	}
-	s.placer, err = order.NewPlacer(s.stores.stocks, s.sender, order.PlacerConfig{
+	s.placer, err = order.NewPlacer(guard.NewStock(s.stores.stocks, s.stockBreaker), s.sender, order.PlacerConfig{
 		ReservationID: func(ref admission.SKURef, user, request string) string {
 			return deriver.ReservationID(ref.ActivityID, ref.SKUID, user, request)
 		},
@@ -446,6 +459,9 @@ func (s *service) buildListeners() error {
 		Enter:  s.gate.Enter, Reserve: s.gate.Reserve, Place: s.place, Call: s.gate.Call,
 		ChargeSource: s.gate.ChargeSource, Served: funnel.Served,
 		Decided: func(call admission.Call, req *admission.Request, d admission.Decision) {
+			if call == admission.CallSubmit && d.Outcome.Shed() && req.Nonce != "" {
+				s.room.Shed(req)
+			}
 			funnel.Decided(call, req, d)
 			logs.Decided(call, req, d)
 		},
@@ -475,6 +491,7 @@ func (s *service) buildListeners() error {
 		Mode:        s.mode,
 		SetMode:     func(m admission.Mode) error { s.operator.Store(int32(m)); return nil },
 		Limiter:     s.gate.InspectLimiter, Reset: s.gate.ResetLimiter,
+		Top: func(n int) any { return s.gate.Top(n) },
 	})
 	return nil
 }
@@ -564,6 +581,7 @@ func (s *service) unready() []string {
 	if err := s.stores.queue.Ready(ctx); err != nil {
 		reasons = append(reasons, "queue: "+err.Error())
 	}
+	reasons = append(reasons, s.unread()...)
 	for _, ref := range s.directory.SKUs(s.now()) {
 		if !s.board.CaughtUp(ref) {
 			reasons = append(reasons, fmt.Sprintf("sold-out snapshot of activity %s SKU %s is not read yet", ref.ActivityID, ref.SKUID))

@@ -52,9 +52,10 @@ func (g *Gate) newReserveChain(v *view) *base.SlotChain {
 		c.AddRuleCheckSlot(circuitbreaker.DefaultSlot) // 5000 they are ill 503
 		c.AddStatSlot(circuitbreaker.DefaultMetricStatSlot)
 	}
-	add(5500, admission.StageSeat, g.seat)   //          given back       503
-	add(6000, admission.StageLease, g.lease) //          paid             503
-	add(7000, admission.StageNonce, g.nonce) //          round trip 1     403
+	add(5500, admission.StageSeat, g.seat)             //          given back       503
+	add(6000, admission.StageLease, g.lease)           // paid           503
+	add(6500, admission.StageRemoteUser, g.remoteUser) // if switched on 429
+	add(7000, admission.StageNonce, g.nonce)           // round trip 1   403
 	return c
 }
 

@@ -105,6 +105,9 @@ func (g *Gate) soldOut(v *visit) admission.Decision { return g.config.Board.Chec
 // verified: nobody can fill the table with invented users.
 func (g *Gate) user(v *visit) admission.Decision {
 	req, now := v.req, limit.Instant(v.req.Mono)
+	if v.counted {
+		g.top.verified(req)
+	}
 	rate := v.policy.userRate(req.UserID)
 	key := limit.Key{ID: g.config.Hasher.Join(req.Activity.ID, req.SKU.ID, req.UserID), Prefix: req.SourcePrefixKey}
 	if wait := g.penalties.Serving(now, key.ID); wait > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,10 +31,15 @@ type Config struct {
 	// to the lease it came from.
 	Spend  func(ctx context.Context, ref admission.SKURef) (giveBack func(), d admission.Decision)
 	Nonces admission.Nonces
-	Hasher limit.Hasher
-	Clock  func() limit.Instant // the clock of Request.Mono
+	// Limiters counts users across instances, where the rules switch that on; nil refuses then.
+	Limiters admission.Limiters
+	Hasher   limit.Hasher
+	Clock    func() limit.Instant // the clock of Request.Mono
 	// SourceKey hashes an address or prefix as requests carry it.
 	SourceKey func(netip.Prefix) uint64
+
+	// HashUser names a user to an operator; nil: a hash of this process's own.
+	HashUser func(userID string) string
 
 	Budgets    func() Budgets // in force; nil: DefaultBudgets
 	MaxEntries int            // of each keyed limiter; default the limiter's own
@@ -64,6 +70,9 @@ func (c Config) withDefaults() Config {
 	if c.Mode == nil {
 		c.Mode = func() admission.Mode { return admission.ModeNormal }
 	}
+	if c.HashUser == nil {
+		c.HashUser = func(userID string) string { return strconv.FormatUint(c.Hasher.String(userID), 36) }
+	}
 	return c
 }
 
@@ -85,6 +94,7 @@ type Gate struct {
 	callers  *limit.Keyed // users of the calls that are no submit
 	shadows  *limit.Keyed // of shadow limits, whatever their dimension
 	claims   *claimMemory
+	top      top
 
 	penalties *limit.Penalties // of users and devices; never of sources, behind which many may stand
 }
@@ -106,6 +116,9 @@ func NewGate(c Config) (*Gate, error) {
 			return nil, err
 		}
 	}
+	if g.top, err = newTop(); err != nil {
+		return nil, err
+	}
 	if g.penalties, err = limit.NewPenalties(penaltyEntries); err != nil {
 		return nil, err
 	}
@@ -122,6 +135,7 @@ func (g *Gate) Enter(req *admission.Request) admission.Decision {
 	if !ok {
 		return notReady
 	}
+	v.counted = g.top.arrived(req)
 	if entry, passed := enter(v.view.enter, g.resources[admission.CallSubmit], v, false); passed {
 		if shadow := g.shadowEntry(v, admission.CallSubmit); shadow != nil {
 			shadow.Exit()
@@ -230,17 +244,12 @@ func (g *Gate) caller(v *visit, call admission.Call) admission.Decision {
 	return admission.Decision{}
 }
 
-// Run keeps the keyed limiters small until ctx ends.
+// Run keeps the keyed limiters small and lets the top counts fade, until ctx ends.
 func (g *Gate) Run(ctx context.Context, now func() limit.Instant) {
-	done := make(chan struct{})
-	tables := []*limit.Keyed{g.sources, g.users, g.devices, g.callers, g.shadows}
-	for _, t := range tables {
-		go func() {
-			t.Run(ctx, now)
-			done <- struct{}{}
-		}()
+	var running sync.WaitGroup
+	for _, t := range []*limit.Keyed{g.sources, g.users, g.devices, g.callers, g.shadows} {
+		running.Go(func() { t.Run(ctx, now) })
 	}
-	for range tables {
-		<-done
-	}
+	running.Go(func() { g.top.run(ctx) })
+	running.Wait()
 }

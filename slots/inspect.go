@@ -13,7 +13,8 @@ import (
 type LimiterView struct {
 	Dimension string  `json:"dimension"`
 	Key       string  `json:"key"`
-	Tracked   bool    `json:"tracked"` // false: absent, as good as full
+	Hash      string  `json:"hash,omitempty"` // of a source, as the top list names it
+	Tracked   bool    `json:"tracked"`        // false: absent, as good as full
 	Remaining int64   `json:"remaining"`
 	FullInMS  int64   `json:"full_in_ms"`
 	PerSecond float64 `json:"rate_per_s"`
@@ -33,7 +34,12 @@ func (g *Gate) InspectLimiter(dimension, key string) (any, error) {
 	}
 	now := g.config.Clock()
 	v := t.table.Inspect(now, t.key, t.rate)
+	hash := ""
+	if dimension == "source" {
+		hash = sourceHash(t.key.ID)
+	}
 	return LimiterView{
+		Hash:      hash,
 		Dimension: dimension, Key: key, Tracked: v.Tracked, Remaining: v.Remaining, FullInMS: v.FullIn.Milliseconds(),
 		PerSecond: t.rate.PerSecond(), Burst: t.rate.Burst(), PenaltyMS: g.penalties.Serving(now, t.key.ID).Milliseconds(),
 	}, nil

@@ -3,6 +3,7 @@ package slots
 import (
 	"github.com/alibaba/sentinel-golang/core/base"
 	"github.com/alibaba/sentinel-golang/core/stat"
+	"github.com/alibaba/sentinel-golang/core/system_metric"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -19,6 +20,7 @@ type metrics struct {
 	tickets         [ticket.Reasons]prometheus.Counter
 	ticketsByKey    *prometheus.CounterVec
 	claims          map[string]prometheus.Counter // read only after construction
+	remotes         map[string]prometheus.Counter // read only after construction
 	deviceTightened prometheus.Counter
 }
 
@@ -39,14 +41,15 @@ func (b *blockCounters) count(t base.BlockType) {
 }
 
 func newMetrics(r prometheus.Registerer, g *Gate) *metrics {
-	m := &metrics{claims: map[string]prometheus.Counter{}}
+	m := &metrics{claims: map[string]prometheus.Counter{}, remotes: map[string]prometheus.Counter{}}
 	blocks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sentinel_resource_block_total", Help: "Requests blocked on a resource, by the slot that blocked (stage: a stage of ours that is no rate)."}, []string{"resource", "slot"})
 	shadows := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_shadow_refusals_total", Help: "Requests that a stage in shadow would have refused."}, []string{"stage"})
 	tickets := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_ticket_verify_total", Help: "Tickets checked, by result."}, []string{"result"})
 	m.ticketsByKey = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_ticket_verify_by_key_total", Help: "Tickets of a key in the ring, by result (ok, refused)."}, []string{"key_id", "result"})
 	claims := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_replay_claim_total", Help: "Nonce claims, by result."}, []string{"result"})
+	remotes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_remote_limit_total", Help: "Questions to the cluster-wide user bucket, by answer (allowed, refused, error)."}, []string{"result"})
 	m.deviceTightened = prometheus.NewCounter(prometheus.CounterOpts{Name: "seckill_device_tightened_total", Help: "Requests whose device was over its rate and took one more from its user's bucket."})
-	r.MustRegister(blocks, shadows, tickets, m.ticketsByKey, claims, m.deviceTightened, &resourceCollector{resources: g.resources}, &limiterCollector{gate: g})
+	r.MustRegister(blocks, shadows, tickets, m.ticketsByKey, claims, remotes, m.deviceTightened, &resourceCollector{resources: g.resources}, &limiterCollector{gate: g})
 	for c := range admission.Calls {
 		m.blocks[c] = &blockCounters{}
 		for t, name := range blockNames {
@@ -62,9 +65,13 @@ func newMetrics(r prometheus.Registerer, g *Gate) *metrics {
 	for _, result := range []string{"first", "same", "nonce_conflict", "body_conflict", "local_conflict", "error"} {
 		m.claims[result] = claims.WithLabelValues(result)
 	}
+	for _, result := range []string{"allowed", "refused", "error"} {
+		m.remotes[result] = remotes.WithLabelValues(result)
+	}
 	return m
 }
 
+func (m *metrics) remote(result string)     { m.remotes[result].Inc() }
 func (m *metrics) shadow(s admission.Stage) { m.shadows[s].Inc() }
 func (m *metrics) claim(result string)      { m.claims[result].Inc() }
 
@@ -88,17 +95,21 @@ var (
 	completeDesc    = prometheus.NewDesc("sentinel_resource_complete_qps", "Completed per second.", []string{"resource"}, nil)
 	errorDesc       = prometheus.NewDesc("sentinel_resource_error_qps", "Completed with an error per second.", []string{"resource"}, nil)
 	rtDesc          = prometheus.NewDesc("sentinel_resource_rt_avg_ms", "Mean time between entry and exit, ms.", []string{"resource"}, nil)
+	systemCPUDesc   = prometheus.NewDesc("sentinel_system_cpu", "Fraction of the CPU quota as the system rules see it; -1: not known.", nil, nil)
+	systemLoadDesc  = prometheus.NewDesc("sentinel_system_load", "Load average of the host as the system rules see it; -1: not known.", nil, nil)
 	concurrencyDesc = prometheus.NewDesc("sentinel_resource_concurrency", "Entries that have not exited.", []string{"resource"}, nil)
 )
 
 func (*resourceCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{passDesc, blockDesc, completeDesc, errorDesc, rtDesc, concurrencyDesc} {
+	for _, d := range []*prometheus.Desc{passDesc, blockDesc, completeDesc, errorDesc, rtDesc, concurrencyDesc, systemCPUDesc, systemLoadDesc} {
 		ch <- d
 	}
 }
 
 func (c *resourceCollector) Collect(ch chan<- prometheus.Metric) {
 	rules.TickSentinel()
+	ch <- prometheus.MustNewConstMetric(systemCPUDesc, prometheus.GaugeValue, system_metric.CurrentCpuUsage())
+	ch <- prometheus.MustNewConstMetric(systemLoadDesc, prometheus.GaugeValue, system_metric.CurrentLoad())
 	for _, r := range c.resources {
 		n := stat.GetResourceNode(r.Name())
 		if n == nil {

@@ -1,8 +1,6 @@
 package slots
 
 import (
-	"strconv"
-
 	"github.com/alibaba/sentinel-golang/core/base"
 	"github.com/alibaba/sentinel-golang/core/hotspot"
 
@@ -61,5 +59,5 @@ func (w *view) sourceName(key uint64) string {
 	if name, ok := w.sourceNames[key]; ok {
 		return name
 	}
-	return strconv.FormatUint(key, 36)
+	return sourceHash(key)
 }

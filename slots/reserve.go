@@ -24,8 +24,8 @@ func (g *Gate) seat(v *visit) admission.Decision {
 const seatRetry = 500 * time.Millisecond
 
 // lease spends a token of this instance's slice of the global budget. It is paid before
-// the claim; a claim or a reservation that turns out to be an old one gives it back,
-// an unknown result never does.
+// the claim; a claim or a reservation that turns out to be an old one gives it back, and so
+// does a user who was too fast for the cluster; an unknown result never does.
 func (g *Gate) lease(v *visit) admission.Decision {
 	giveBack, d := g.config.Spend(v.ctx, v.req.Ref())
 	if d.Refused() {
@@ -33,7 +33,7 @@ func (g *Gate) lease(v *visit) admission.Decision {
 	}
 	v.req.OnEnd(func(d admission.Decision) {
 		switch d.Outcome {
-		case admission.ReplayRejected, admission.RequestIDConflict, admission.Replayed:
+		case admission.ReplayRejected, admission.RequestIDConflict, admission.Replayed, admission.RateLimited:
 			giveBack()
 		default: // spent: it was admitted, or nobody knows
 		}

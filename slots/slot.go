@@ -23,6 +23,7 @@ type visit struct {
 	charges  [maxCharges]charge
 	charged  int
 	shadows  []charge  // of shadow limits; nil for almost every request
+	counted  bool      // among the top
 	userKey  limit.Key // set by the user stage, for the device stage
 	userRate limit.Rate
 	decision admission.Decision

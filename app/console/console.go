@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"strconv"
 	"strings"
 	"time"
 
@@ -103,6 +104,7 @@ type Deps struct {
 	SetMode     func(m admission.Mode) error             // of this instance
 	Limiter     func(dimension, key string) (any, error) // one key's bucket
 	Reset       func(dimension, key string) error
+	Top         func(n int) any // the n most frequent SKUs, users and sources of late
 }
 
 type console struct{ d Deps }
@@ -127,6 +129,7 @@ func New(d Deps) http.Handler {
 	v.GET("/rules/bundle", func(g *gin.Context) { g.Data(http.StatusOK, "application/json; charset=utf-8", d.Bundle()) })
 	v.GET("/mode", func(g *gin.Context) { g.JSON(http.StatusOK, gin.H{"mode": d.Mode().String()}) })
 	v.GET("/limiters/:dimension/:key", c.inspect)
+	v.GET("/top", c.top)
 	o := e.Group("/admin/v1", c.allow(RoleOperator))
 	o.POST("/activities", c.publish)
 	o.POST("/activities/:activity/end", c.end)
@@ -307,6 +310,21 @@ func (c *console) inspect(g *gin.Context) {
 		return
 	}
 	g.JSON(http.StatusOK, v)
+}
+
+// shownTop is how many are listed when ?n= does not say.
+const shownTop = 20
+
+func (c *console) top(g *gin.Context) {
+	n := shownTop
+	if text, given := g.GetQuery("n"); given {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > 100 {
+			refuse(g, admission.InvalidArgument, "n must be a whole number in 1..100")
+			return
+		}
+	}
+	g.JSON(http.StatusOK, c.d.Top(n))
 }
 
 func (c *console) reset(g *gin.Context) {
