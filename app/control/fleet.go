@@ -79,6 +79,12 @@ func (f *Fleet) Lines(ctx context.Context) ([]Line, error) {
 			_ = f.Store.Forget(ctx, id)
 			continue
 		}
+		if !f.alive(l) {
+			for id, c := range l.Counts { // what it issued and reserved stays; who waited for it does not
+				c.Waiting = 0
+				l.Counts[id] = c
+			}
+		}
 		lines = append(lines, l)
 	}
 	sort.Slice(lines, func(i, j int) bool { return lines[i].InstanceID < lines[j].InstanceID })

@@ -16,8 +16,13 @@ type counts struct {
 
 type activityCounts struct {
 	ActivityCounts
-	first map[issueKey]bool // whose ticket was counted; at most one a person and SKU and attempt
+	first map[issueKey]bool    // whose ticket was counted; at most one a person and SKU and attempt
+	shed  map[string]time.Time // nonce of a shed submit -> end of its ticket; at most maxShed
 }
+
+// maxShed bounds the shed submits that are remembered; those above it read as no-shows,
+// which releases more people than needed and never fewer.
+const maxShed = 100_000
 
 type issueKey struct {
 	sku      string
@@ -32,6 +37,7 @@ type ActivityCounts struct {
 	Reserved    map[int64]int64 `json:"reserved,omitempty"` // by the ticket's second of issue
 	IssuedAll   int64           `json:"issued_all"`
 	ReservedAll int64           `json:"reserved_all"`
+	Waiting     int64           `json:"waiting"` // tickets whose submit was shed: their holders come again
 }
 
 // keepSeconds is longer than any claim or use time plus the age of a fleet line.
@@ -42,7 +48,7 @@ func newCounts() *counts { return &counts{activities: map[string]*activityCounts
 func (c *counts) of(activityID string) *activityCounts {
 	a := c.activities[activityID]
 	if a == nil {
-		a = &activityCounts{first: map[issueKey]bool{}}
+		a = &activityCounts{first: map[issueKey]bool{}, shed: map[string]time.Time{}}
 		a.ByWave, a.Issued, a.Reserved = map[int64]int64{}, map[int64]int64{}, map[int64]int64{}
 		c.activities[activityID] = a
 	}
@@ -67,10 +73,21 @@ func (c *counts) issued(activityID, skuID string, sequence, attempt, wave int64,
 	}
 }
 
-func (c *counts) reserved(activityID string, issuedAt time.Time) {
+// shed remembers a submit that was told "we are full" until its ticket ends: its holder
+// did come, and comes again.
+func (c *counts) shed(activityID, nonce string, ends time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.of(activityID); len(a.shed) < maxShed {
+		a.shed[nonce] = ends
+	}
+}
+
+func (c *counts) reserved(activityID, nonce string, issuedAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := c.of(activityID)
+	delete(a.shed, nonce)
 	a.ReservedAll++
 	a.Reserved[issuedAt.Unix()]++
 }
@@ -84,6 +101,8 @@ func (c *counts) snapshot(now time.Time) map[string]ActivityCounts {
 		oldest := now.Unix() - keepSeconds
 		maps.DeleteFunc(a.Issued, func(second, _ int64) bool { return second < oldest })
 		maps.DeleteFunc(a.Reserved, func(second, _ int64) bool { return second < oldest })
+		maps.DeleteFunc(a.shed, func(_ string, ends time.Time) bool { return now.After(ends) })
+		a.Waiting = int64(len(a.shed))
 		newest := int64(0)
 		for wave := range a.ByWave {
 			newest = max(newest, wave)
@@ -110,6 +129,7 @@ func Sum(instances []ActivityCounts) Counts {
 		add(out.Reserved, a.Reserved)
 		out.IssuedAll += a.IssuedAll
 		out.ReservedAll += a.ReservedAll
+		out.Waiting += a.Waiting
 	}
 	return out
 }

@@ -160,7 +160,13 @@ func (r *Room) issue(req *admission.Request, attempt int64) (admission.Exchanged
 
 // Reserved counts a reservation by the second in which its ticket was issued.
 func (r *Room) Reserved(req *admission.Request) {
-	r.counts.reserved(req.Activity.ID, req.TicketIssuedAt)
+	r.counts.reserved(req.Activity.ID, req.Nonce, req.TicketIssuedAt)
+}
+
+// Shed remembers that a ticket's holder was told "we are full": no no-show, and no reason
+// to release another person in their place.
+func (r *Room) Shed(req *admission.Request) {
+	r.counts.shed(req.Activity.ID, req.Nonce, req.TicketExpires)
 }
 
 // Counted is what this instance counted for the waves, for its line in the fleet.
@@ -178,6 +184,10 @@ func (r *Room) standing(activityID string) *standing {
 	return &unknown
 }
 
+// Knows reports whether this instance has read the activity's state at least once. Until then it
+// would tell people of a sale under way that it has not begun.
+func (r *Room) Knows(activityID string) bool { return r.standing(activityID) != &unknown }
+
 // Refresh rereads the states of the activities. A state of a lower term, or with a lower
 // watermark under the same term, is older and is ignored.
 func (r *Room) Refresh(ctx context.Context, activities []*admission.Activity) error {
@@ -188,10 +198,14 @@ func (r *Room) Refresh(ctx context.Context, activities []*admission.Activity) er
 		before := old[a.ID]
 		state, err := r.config.Store.State(ctx, a.ID)
 		if err != nil {
-			if before != nil {
+			notFound := errors.Is(err, admission.ErrNotFound)
+			switch {
+			case before != nil:
 				next[a.ID] = before
+			case notFound: // read: nobody has published anything yet
+				next[a.ID] = &standing{}
 			}
-			if !errors.Is(err, admission.ErrNotFound) && first == nil {
+			if !notFound && first == nil {
 				first = err
 			}
 			continue

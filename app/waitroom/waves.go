@@ -34,6 +34,7 @@ type Counts struct {
 	Reserved    map[int64]int64 // Unix second of the ticket's issue -> reservations made with it
 	IssuedAll   int64
 	ReservedAll int64
+	Waiting     int64 // tickets whose submit was shed and whose holders come again
 }
 
 // WavePolicy is the policy of a release.
@@ -79,11 +80,13 @@ const overshoot = 0.02
 
 // Decide is the wave formula of 70-waiting-room:
 //
-//	need    = floor((target - c E - F) / (c s))
+//	need    = floor((target - c E - F - W) / (c s))
 //	release = clamp(need, 0, min(wave_size, rate x interval) x mode factor)
 //
 // It counts everybody once: a released person is in E until their ticket is issued, a
-// ticket is in F until its reservation is made, a reservation has left remaining.
+// ticket is in F until its reservation is made, a reservation has left remaining. Whoever
+// was told "we are full" is in W while their ticket lasts: counted as a no-show, they would
+// let somebody else in just when nobody can be served, and both would come.
 // At remaining <= 0 nothing is released and need is not computed.
 func Decide(in Situation) Release {
 	p, nowMS := in.Policy, in.Now.UnixMilli()
@@ -100,7 +103,7 @@ func Decide(in Situation) Release {
 
 	settled := p.Use + time.Second
 	recentIssued, recentReserved := since(in.Counts.Issued, in.Now, settled), since(in.Counts.Reserved, in.Now, settled)
-	out.C = estimate(in.Counts.ReservedAll-recentReserved, in.Counts.IssuedAll-recentIssued, p.ReservePrior, p.PriorWeight)
+	out.C = estimate(in.Counts.ReservedAll-recentReserved+in.Counts.Waiting, in.Counts.IssuedAll-recentIssued, p.ReservePrior, p.PriorWeight)
 
 	for _, w := range in.Records.Young {
 		if nowMS-w.AtMS < p.Claim.Milliseconds() {
@@ -120,7 +123,7 @@ func Decide(in Situation) Release {
 		out.Target += overshoot * float64(in.Stock)
 	}
 	out.Target = max(1, out.Target)
-	out.Need = math.Floor((out.Target - out.C*out.E - out.F) / (out.C * out.S))
+	out.Need = math.Floor((out.Target - out.C*out.E - out.F - float64(in.Counts.Waiting)) / (out.C * out.S))
 
 	elapsed := time.Duration(nowMS-in.Records.LastAtMS) * time.Millisecond
 	if in.Records.LastAtMS == 0 || elapsed > time.Second || elapsed < 0 {

@@ -33,6 +33,9 @@ func TestDecide(t *testing.T) {
 		{"those with a ticket are waited for", Situation{Now: now, Remaining: 1000, Stock: 1000, Policy: policy,
 			Records: Records{Young: []Wave{{ID: 1, AtMS: now.Add(-time.Second).UnixMilli(), Ranks: 988}}, Released: 988, LastID: 1},
 			Counts:  Counts{ByWave: map[int64]int64{1: 988}, Issued: map[int64]int64{now.Unix(): 988}, IssuedAll: 988}}, 0},
+		{"those who were shed come again", Situation{Now: now, Remaining: 1000, Stock: 1000, Policy: policy,
+			Records: Records{Released: 988, LastID: 1},
+			Counts:  Counts{ByWave: map[int64]int64{1: 988}, Issued: map[int64]int64{now.Unix() - 10: 988}, IssuedAll: 988, Waiting: 988}}, 0},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -305,5 +308,25 @@ func TestRecordsFindTheWaveOfARank(t *testing.T) {
 		if got := r.Of(rank); got != want {
 			t.Errorf("rank %d is of wave %d, want %d", rank, got, want)
 		}
+	}
+}
+
+// TestShedHoldersWait: a shed submit is remembered until its ticket ends or its
+// reservation is made.
+func TestShedHoldersWait(t *testing.T) {
+	c := newCounts()
+	now := time.Unix(1000, 0)
+	c.shed("10001", "n_one", now.Add(30*time.Second))
+	c.shed("10001", "n_one", now.Add(30*time.Second))
+	c.shed("10001", "n_two", now.Add(30*time.Second))
+	if got := c.snapshot(now)["10001"].Waiting; got != 2 {
+		t.Errorf("%d wait, want 2", got)
+	}
+	c.reserved("10001", "n_one", now)
+	if got := c.snapshot(now)["10001"].Waiting; got != 1 {
+		t.Errorf("%d wait after a reservation, want 1", got)
+	}
+	if got := c.snapshot(now.Add(31 * time.Second))["10001"].Waiting; got != 0 {
+		t.Errorf("%d wait after their tickets ended, want 0", got)
 	}
 }
