@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sluice-io/sluice/app/admission"
 )
@@ -273,4 +275,24 @@ func TestPaceGrowsWithPollers(t *testing.T) {
 			t.Fatalf("a hint of %s", h)
 		}
 	}
+}
+
+// FuzzAppendString: what is written reads back as what it was, whatever it was.
+func FuzzAppendString(f *testing.F) {
+	for _, s := range []string{"", "plain", `"quoted"\`, "a\nb\x00\x7f", "</script>&", "汉字\u2028", "\xff\xfe", "\U0001f600"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		b := appendString(nil, s)
+		var back string
+		if err := json.Unmarshal(b, &back); err != nil {
+			t.Fatalf("%q became %s: %v", s, b, err)
+		}
+		if utf8.ValidString(s) && back != s {
+			t.Errorf("%q came back as %q", s, back)
+		}
+		if strings.ContainsAny(string(b), "<>&\x00\n\u2028\u2029") {
+			t.Errorf("%q is written as %s", s, b)
+		}
+	})
 }

@@ -101,6 +101,15 @@ func parseSubmit(body []byte) (submitBody, *fieldError) {
 	return out, nil
 }
 
+// CheckSubmit says what is wrong with the form of a submit's body; nil: nothing. It is
+// the parser alone, for whoever measures it or looks at bodies elsewhere.
+func CheckSubmit(body []byte) error {
+	if _, bad := parseSubmit(body); bad != nil {
+		return bad
+	}
+	return nil
+}
+
 // check compares the body with what path and headers said: there is one truth about
 // what is bought, and the chain has decided on it already.
 func (b submitBody) check(req *admission.Request) *fieldError {

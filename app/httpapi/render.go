@@ -225,10 +225,13 @@ func appendMember(b []byte, name, value string) []byte {
 	return append(b, ',')
 }
 
-// appendString appends a JSON string. Ids and messages need no escape; what came from
-// outside may, and is then written rune by rune.
+// appendString appends a JSON string. Ids and messages need no escape and are copied
+// whole; what came from outside may, and is then written rune by rune.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
+	if plain(s) {
+		return append(append(b, s...), '"')
+	}
 	for _, c := range s {
 		switch {
 		case c == '"' || c == '\\':
@@ -242,6 +245,17 @@ func appendString(b []byte, s string) []byte {
 		}
 	}
 	return append(b, '"')
+}
+
+// plain reports printable ASCII that stands in a JSON string as it is.
+func plain(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < 0x20 || c >= 0x7f, c == '"', c == '\\', c == '<', c == '>', c == '&':
+			return false
+		}
+	}
+	return true
 }
 
 func appendTime(b []byte, t time.Time) []byte {

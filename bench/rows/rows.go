@@ -14,5 +14,6 @@ func All() []pairs.Row {
 		Limiters(),
 		KeyedLimiters(),
 		Chains(),
+		Wire(),
 	)
 }
