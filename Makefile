@@ -47,8 +47,8 @@ lint: ## golangci-lint, built once per version into the user's cache
 race: ## the tests that need no servers, under the race detector
 	@go test -race -short -timeout 20m $(PACKAGES)
 
-bench: ## benchmarks: figures beside those of the usual libraries
-	@go test -run '^$$' -bench . -benchmem $(PACKAGES)
+bench: ## figures beside those of the usual libraries, in a table and in bench/out/summary.json; QUICK=1 for a look
+	@go run ./bench/table $(if $(QUICK),-quick)
 
 servers-up: ## install and start the real servers on loopback, and prepare them
 	@$(SERVERS) up

@@ -137,11 +137,13 @@ func (c *counted) Take(ctx context.Context, takes []admission.Take) ([]admission
 
 func TestTop(t *testing.T) {
 	b := newBed(t, quiet(`"limits":{"source":{"rate_per_s":10000,"burst":10000}}`))
-	for range 4000 {
-		b.gate.Enter(b.request("7"))
-	}
-	for range 1000 {
-		b.gate.Enter(b.request("8"))
+	for i := range 5000 {
+		user := "7"
+		if i%5 == 0 {
+			user = "8"
+		}
+		b.clock += 1_700_013 // arrivals, ns
+		b.gate.Enter(b.request(user))
 	}
 	top := b.gate.Top(5)
 	if len(top.Users) != 2 || len(top.Sources) != 2 || len(top.SKUs) != 1 || top.SKUs[0].Key != "10001:90001" {
@@ -176,6 +178,11 @@ func TestQuota(t *testing.T) {
 		if refused := i == 3; d.Refused() != refused || refused && d.RetryAfter != 2*time.Second {
 			t.Errorf("call %d: %+v", i+1, d)
 		}
+	}
+	huge := newBed(t, quiet(`"limits":{"user":{"rate_per_s":1000000,"burst":4000000000000000}}`))
+	rich := huge.request("7")
+	if huge.gate.Enter(rich); rich.Quota.Limit != maxQuota || rich.Quota.Remaining != maxQuota {
+		t.Errorf("%+v is more than a header can say", rich.Quota)
 	}
 	req := b.request("8")
 	req.Ticket = "forged" // nobody's bucket was asked
