@@ -3,6 +3,8 @@ package page_test
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -22,8 +24,11 @@ import (
 // patience is the longest that a test waits for the page to say something.
 const patience = 30 * time.Second
 
-// openBrowser starts a headless Chromium for one test. A machine without one fails.
-func openBrowser(t *testing.T, options ...chromedp.ExecAllocatorOption) context.Context {
+// browser is a headless Chromium.
+type browser struct{ ctx context.Context }
+
+// openBrowser starts one for a test. A machine without one fails.
+func openBrowser(t *testing.T, options ...chromedp.ExecAllocatorOption) browser {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("drives a browser")
@@ -44,7 +49,7 @@ func openBrowser(t *testing.T, options ...chromedp.ExecAllocatorOption) context.
 		}
 		t.Fatalf("the browser did not start: %v", err)
 	}
-	return ctx
+	return browser{ctx}
 }
 
 // tab is one tab of a browser, looked at the way a person does: by what it says.
@@ -54,17 +59,17 @@ type tab struct {
 }
 
 // person opens a tab that shares nothing with others: another browser profile.
-func person(t *testing.T, browser context.Context) *tab {
+func person(t *testing.T, in browser) *tab {
 	t.Helper()
-	return open(t, browser, chromedp.WithNewBrowserContext())
+	return open(t, in, chromedp.WithNewBrowserContext())
 }
 
 // another opens a second tab of the same person.
-func (b *tab) another() *tab { return open(b.t, b.ctx) }
+func (b *tab) another() *tab { return open(b.t, browser{b.ctx}) }
 
-func open(t *testing.T, parent context.Context, options ...chromedp.ContextOption) *tab {
+func open(t *testing.T, in browser, options ...chromedp.ContextOption) *tab {
 	t.Helper()
-	ctx, done := chromedp.NewContext(parent, options...)
+	ctx, done := chromedp.NewContext(in.ctx, options...)
 	t.Cleanup(done)
 	b := &tab{t: t, ctx: ctx}
 	if err := chromedp.Do(ctx); err != nil {
@@ -217,5 +222,7 @@ func (w *wire) seen(prefix string) int {
 }
 
 func forwardTo(address string) http.Handler {
-	return httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: address})
+	p := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: address})
+	p.ErrorLog = log.New(io.Discard, "", 0) // a page that outlives the service at the end of a test
+	return p
 }

@@ -1,7 +1,6 @@
 package page_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,19 +12,19 @@ import (
 // The client rules of the wire contract, kept by the page.
 
 // atTurn brings a new person to their turn.
-func atTurn(t *testing.T, browser context.Context, s *stage) (*tab, *wire) {
+func atTurn(t *testing.T, in browser, s *stage) (*tab, *wire) {
 	t.Helper()
 	s.set(func() { s.queue["lanes"] = []any{lane(everybody, 5000, 40)} })
 	w := newWire(t, s.handler())
-	b := inLine(t, browser, w)
+	b := inLine(t, in, w)
 	b.reads("h2", "It is your turn")
 	return b, w
 }
 
 // inLine signs a new person in and joins.
-func inLine(t *testing.T, browser context.Context, w *wire) *tab {
+func inLine(t *testing.T, in browser, w *wire) *tab {
 	t.Helper()
-	b := person(t, browser)
+	b := person(t, in)
 	b.visit(w.URL + activityPath)
 	b.signIn("70000001")
 	b.press("Join")
@@ -33,7 +32,7 @@ func inLine(t *testing.T, browser context.Context, w *wire) *tab {
 }
 
 func TestClientRules(t *testing.T) {
-	browser := openBrowser(t)
+	in := openBrowser(t)
 	created := said(admission.PollOrderCreated, map[string]any{"order_id": "8100012"})
 	reserved := said(admission.Queued, map[string]any{"reservation_id": "v_stage0001", "next_poll_after_ms": 400})
 	nothing := said(admission.NotFound, nil)
@@ -67,7 +66,7 @@ func TestClientRules(t *testing.T) {
 			if c.tickets != nil {
 				s.tickets = c.tickets
 			}
-			b, _ := atTurn(t, browser, s)
+			b, _ := atTurn(t, in, s)
 			b.press("Buy now")
 			if c.says == "It is your turn" {
 				b.reads(".notice", "You are back in line")
@@ -89,7 +88,7 @@ func TestClientRules(t *testing.T) {
 		s := newStage(t)
 		s.submits = []answer{said(admission.RateLimited, map[string]any{"retry_after_ms": 1500}), said(admission.Overloaded, map[string]any{"retry_after_ms": 1200}), reserved}
 		s.results = []answer{created}
-		b, _ := atTurn(t, browser, s)
+		b, _ := atTurn(t, in, s)
 		b.press("Buy now")
 		b.reads("h2", "Your order is created")
 		submits := s.made("submit")
@@ -107,7 +106,7 @@ func TestClientRules(t *testing.T) {
 		s := newStage(t)
 		s.submits = []answer{said(admission.Overloaded, map[string]any{"retry_after_ms": 60_000})}
 		s.results = []answer{created}
-		b, w := atTurn(t, browser, s)
+		b, w := atTurn(t, in, s)
 		b.press("Buy now")
 		b.reads("h2", "Trying to reserve")
 		b.until(`document.querySelector(".notice").innerText.includes("very busy")`)
@@ -121,13 +120,13 @@ func TestClientRules(t *testing.T) {
 
 // TestPolling: hints are obeyed, failures thin the questions out, and the end ends them.
 func TestPolling(t *testing.T) {
-	browser := openBrowser(t)
+	in := openBrowser(t)
 
 	t.Run("within the hint", func(t *testing.T) {
 		s := newStage(t)
 		s.queue["poll_after_ms"] = map[string]any{"low": 400, "high": 700}
 		w := newWire(t, s.handler())
-		b := person(t, browser) // only looks: nobody's actions shorten a wait
+		b := person(t, in) // only looks: nobody's actions shorten a wait
 		b.visit(w.URL + activityPath)
 		for len(s.made("queue")) < 8 {
 			time.Sleep(100 * time.Millisecond)
@@ -149,7 +148,7 @@ func TestPolling(t *testing.T) {
 	t.Run("a dead service is asked ever more rarely, and found again", func(t *testing.T) {
 		s := newStage(t)
 		w := newWire(t, s.handler())
-		b := inLine(t, browser, w)
+		b := inLine(t, in, w)
 		b.reads("h2", "ahead of you")
 		w.cut.Store(true)
 		b.reads("#status", "Connection lost. Your place is kept")
@@ -166,7 +165,7 @@ func TestPolling(t *testing.T) {
 	t.Run("sold out", func(t *testing.T) {
 		s := newStage(t)
 		w := newWire(t, s.handler())
-		b := inLine(t, browser, w)
+		b := inLine(t, in, w)
 		b.reads("h2", "ahead of you")
 		s.set(func() { s.queue["state"] = "SOLD_OUT" })
 		b.reads("h2", "Sold out")
@@ -184,7 +183,7 @@ func TestPolling(t *testing.T) {
 	t.Run("two tabs ask as one", func(t *testing.T) {
 		s := newStage(t)
 		w := newWire(t, s.handler())
-		b := inLine(t, browser, w)
+		b := inLine(t, in, w)
 		b.reads("h2", "ahead of you")
 		second := b.another()
 		second.visit(w.URL + activityPath)
@@ -203,11 +202,11 @@ func TestPolling(t *testing.T) {
 
 // TestSessionOfTheSite: in production the site signs people in and hands the session over.
 func TestSessionOfTheSite(t *testing.T) {
-	browser := openBrowser(t)
+	in := openBrowser(t)
 	s := newStage(t)
 	s.site = true
 	w := newWire(t, s.handler())
-	b := person(t, browser)
+	b := person(t, in)
 	b.visit(w.URL + activityPath)
 	b.press("Join") // a gateway might know who it is
 	b.reads("h2", "Sign in to take part")
@@ -231,10 +230,10 @@ func TestSessionOfTheSite(t *testing.T) {
 }
 
 func TestChallengeIsSolved(t *testing.T) {
-	browser := openBrowser(t)
+	in := openBrowser(t)
 	s := newStage(t)
 	s.pow = 11
-	b := inLine(t, browser, newWire(t, s.handler()))
+	b := inLine(t, in, newWire(t, s.handler()))
 	b.reads("h2", "ahead of you")
 	if n := len(s.made("join")); n != 2 {
 		t.Errorf("%d joins, want one that is challenged and one with the solution", n)
@@ -243,7 +242,7 @@ func TestChallengeIsSolved(t *testing.T) {
 
 // TestDrawIsVerified: the page works out the rank that the service has, and notices every figure that is not as revealed.
 func TestDrawIsVerified(t *testing.T) {
-	browser := openBrowser(t)
+	in := openBrowser(t)
 	rank := rankOf("70000001")
 	for _, c := range []struct {
 		name string
@@ -260,7 +259,7 @@ func TestDrawIsVerified(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage(t)
 			c.set(s)
-			b := inLine(t, browser, newWire(t, s.handler()))
+			b := inLine(t, in, newWire(t, s.handler()))
 			b.reads(".check", c.says)
 			shown := strings.ReplaceAll(eval[string](b, `document.querySelector(".figures dd:last-child").textContent`), ",", "")
 			want := fmt.Sprintf("%d of 2^52", rank)

@@ -1,11 +1,11 @@
 package page_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -89,17 +89,20 @@ func TestEveryStateFitsAPhone(t *testing.T) {
 }
 
 func TestEveryStateInTheDark(t *testing.T) {
-	browser := openBrowser(t, chromedp.WindowSize(390, 844), chromedp.Flag("blink-settings", "preferredColorScheme=0"))
-	everyState(t, browser, "dark")
+	in := openBrowser(t, chromedp.WindowSize(390, 844), chromedp.Flag("blink-settings", "preferredColorScheme=0"))
+	everyState(t, in, "dark")
 }
 
-func everyState(t *testing.T, browser context.Context, scheme string) {
+func everyState(t *testing.T, in browser, scheme string) {
 	for _, c := range scenes() {
+		if scheme == "dark" && !slices.Contains([]string{"signin", "waiting", "turn-several", "busy", "sure", "mismatch"}, c.name) {
+			continue // these have every colour
+		}
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage(t)
 			c.set(s)
 			w := newWire(t, s.handler())
-			b := person(t, browser)
+			b := person(t, in)
 			b.do(chromedp.EmulateViewport(390, 844))
 			b.visit(w.URL + activityPath)
 			c.act(b)
@@ -141,13 +144,13 @@ func (b *tab) fits(what string) {
 }
 
 func TestSeveralThings(t *testing.T) {
-	browser := openBrowser(t)
+	in := openBrowser(t)
 	s := newStage(t)
 	s.activity["skus"] = []any{sku("90001", "Boots", "1299.00", 1), sku("90002", "Tent", "2480.50", 3), sku("90003", "Lamp", "9.90", 1)}
 	s.tickets = []answer{ticket(), said(admission.SoldOut, nil), ticket()}
 	s.submits = []answer{said(admission.Queued, map[string]any{"next_poll_after_ms": 300})}
 	s.results = []answer{said(admission.PollOrderCreated, map[string]any{"order_id": "8100012"})}
-	b, w := atTurn(t, browser, s)
+	b, w := atTurn(t, in, s)
 
 	eval[bool](b, `document.querySelector('input[value="90003"]').click() ?? true`)
 	b.reads(".sku:has(:checked)", "Lamp")
@@ -169,10 +172,10 @@ func TestSeveralThings(t *testing.T) {
 
 // Who reads with the ears is told what changes, and only that.
 func TestAnnouncements(t *testing.T) {
-	browser := openBrowser(t)
+	in := openBrowser(t)
 	s := newStage(t)
 	w := newWire(t, s.handler())
-	b := inLine(t, browser, w)
+	b := inLine(t, in, w)
 	b.reads("#live", "ahead of you. Probably")
 	eval[bool](b, `(globalThis.spoken = [], new MutationObserver(() => spoken.push(document.querySelector("#live").textContent))
 		.observe(document.querySelector("#live"), {childList: true, characterData: true, subtree: true}), true)`)
@@ -192,12 +195,12 @@ func TestAnnouncements(t *testing.T) {
 
 // The countdown is the server's, whatever this device's clock says.
 func TestCountdownIsTheServers(t *testing.T) {
-	browser := openBrowser(t)
+	in := openBrowser(t)
 	s := newStage(t)
 	opens := time.Now().Add(90 * time.Second)
 	s.activity["opens_at"], s.queue["opens_at"], s.queue["state"] = stamp(opens), stamp(opens), "PREQUEUE"
 	w := newWire(t, s.handler())
-	b := person(t, browser)
+	b := person(t, in)
 	b.do(chromedp.Navigate("about:blank"))
 	b.visit(w.URL + "/assets/none") // the origin, without the page
 	eval[bool](b, `(localStorage.setItem("probe", "1"), true)`)

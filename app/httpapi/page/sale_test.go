@@ -67,10 +67,10 @@ func startService(t *testing.T, args ...string) string {
 }
 
 func TestSaleInABrowser(t *testing.T) {
-	browser := openBrowser(t)
+	in := openBrowser(t)
 	w := newWire(t, forwardTo(startService(t, "--demo.opens_in", "8s", "--demo.stock", "5")))
 
-	b := person(t, browser)
+	b := person(t, in)
 	b.visit(w.URL + activityPath)
 	b.picture("real-signin")
 	b.signIn("70000001")
@@ -119,9 +119,9 @@ func TestSaleInABrowser(t *testing.T) {
 
 // TestOtherDevice: the same person on another device finds the order made on the first.
 func TestOtherDevice(t *testing.T) {
-	browser := openBrowser(t)
+	in := openBrowser(t)
 	w := newWire(t, forwardTo(startService(t, "--demo.opens_in", "2s", "--demo.stock", "1")))
-	first := person(t, browser)
+	first := person(t, in)
 	first.visit(w.URL + activityPath)
 	first.signIn("70000002")
 	first.press("Join")
@@ -130,7 +130,7 @@ func TestOtherDevice(t *testing.T) {
 	first.reads("h2", "Your order is created")
 	order := first.text(".receipt dd")
 
-	loser := person(t, browser)
+	loser := person(t, in)
 	loser.visit(w.URL + activityPath)
 	loser.reads("h2", "Sold out")
 	loser.picture("real-soldout")
@@ -143,7 +143,7 @@ func TestOtherDevice(t *testing.T) {
 	loser.reads("#status", "Not asking any more")
 
 	time.Sleep(6 * time.Second) // so long after joining it is plain that it was another device
-	phone := person(t, browser)
+	phone := person(t, in)
 	phone.visit(w.URL + activityPath)
 	phone.signIn("70000002")
 	phone.press("Look for my order")
@@ -155,9 +155,9 @@ func TestOtherDevice(t *testing.T) {
 
 // TestKeyboardAlone buys with Tab, Enter and typing only.
 func TestKeyboardAlone(t *testing.T) {
-	browser := openBrowser(t)
+	in := openBrowser(t)
 	w := newWire(t, forwardTo(startService(t, "--demo.opens_in", "5s", "--demo.stock", "5")))
-	b := person(t, browser)
+	b := person(t, in)
 	b.visit(w.URL + activityPath)
 	b.do(chromedp.WaitVisible("#user"))
 	b.tabTo("#user")

@@ -38,7 +38,6 @@ type stage struct {
 	results  []answer
 	orders   []answer
 	calls    []call
-	tries    int // tickets given
 }
 
 // answer is what the stage says to one call. The zero answer breaks the connection.

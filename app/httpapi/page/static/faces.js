@@ -2,6 +2,7 @@
 // phase begins; its texts then follow the facts.
 
 import { el } from "./dom.js";
+import { AUTOMATIC_TRIES } from "./purchase.js";
 
 // face builds the nodes of a phase. v is the view: v.facts, v.words, v.now(), v.sale(action).
 export function face(v, bind, phase) {
@@ -37,7 +38,7 @@ export function detail(v, phase) {
     case 'soldOutMine': return words.say('soldOutMine');
     case 'sending':
       if (facts.attempt?.stage === 'asking') return words.say('asking');
-      return facts.tries > 1 ? words.say('sendingAgain', { n: facts.tries, all: 8 }) : words.say('sendingText');
+      return facts.tries > 1 ? words.say('sendingAgain', { n: facts.tries, all: AUTOMATIC_TRIES }) : words.say('sendingText');
     default: return words.say(`${phase}Text`);
   }
 }

@@ -1,63 +1,34 @@
 // One person's way through one sale: join, wait, try, follow the result. It runs in the
 // tab that leads, one step after the other, and shows what it knows as facts.
-//
-// A purchase keeps its request_id from the ticket to the result, whatever happens: tabs,
-// reloads, lost answers. After an answer that was lost it sends the same again once, then
-// asks; and it asks before it believes a "sold out" that follows a lost answer.
 
 import { Unreachable } from "./api.js";
 import { solve } from "./challenge.js";
 import { canVerify, verify } from "./draw.js";
+import { newFacts } from "./facts.js";
 import { rankBySequence, readPass, standing } from "./line.js";
 import { forget, recallObject, remember } from "./memory.js";
 import { fullJitter, spread } from "./pace.js";
+import { Purchase, STOP } from "./purchase.js";
 import { currentSession, dropSession, keepSession } from "./session.js";
 
-const STOP = Infinity;          // nothing to ask until somebody acts
-const AUTOMATIC_TRIES = 8;      // of one press; then the person decides
-const TICKET_MARGIN = 2_000;    // ms before its end a ticket is exchanged anew
 const LOST_AFTER = 2;           // polls without an answer: one is noise
-const ORDER_POLL = { low: 5_000, high: 10_000 }; // an order waits for a payment, not for us
 const RANK_SPREAD = 10_000;     // ms over which a crowd asks for ranks that it cannot work out
 const ELSEWHERE = 10_000;       // ms: joined so long before this answer, it was on another device
 const DRAWN_MODES = ['random', 'lottery'];
 
 export class Sale {
-  facts = {
-    activity: null,   // the public document
-    queue: null,      // the public queue document
-    missing: false,   // there is no such sale
-    user: '',         // who is signed in; '' nobody, or a gateway knows
-    needSignIn: false,
-    place: null,      // {user, pass, lane, sequence, opens_at, rank?, elsewhere}
-    standing: null,   // line.js
-    check: null,      // {state: 'verified' | 'mismatch' | 'insecure', …} once revealed
-    sku: '',
-    quantity: 1,
-    attempt: null,    // {stage: 'ready' | 'sending' | 'asking' | 'queued' | 'done', request_id, …}
-    pressed: false,   // the person has asked to buy
-    tries: 0,         // submits since then
-    result: null,     // {status, order_id?, already?}
-    order: null,
-    gone: [],         // SKUs that a personal answer called sold out, sooner than the document
-    soldOut: false,   // all of them
-    ended: false,
-    lost: false,      // the connection
-    stopped: false,   // nothing is being asked
-    busy: '',         // '', 'sign-in', 'join', 'challenge', 'cancel'
-    notice: '',       // a key of words.js
-  };
+  facts = newFacts();
 
   #id;
   #api;
   #clock;
+  #purchase;
   #development;
   #changed;
   #wishes = [];
   #wake = () => {};
   #idle = new AbortController(); // ends a poll when there is something better to do
   #failures = 0;
-  #ticketAt = 0;   // server time before which no ticket is asked for
   #rankAt = 0;     // server time of the next question for a rank
   #rejoined = false;
   #demanded = false; // the wait is the service's demand: nothing shortens it
@@ -70,6 +41,7 @@ export class Sale {
     this.#clock = clock;
     this.#development = development;
     this.#changed = changed;
+    this.#purchase = new Purchase(this, { activityID, api, clock });
     this.#recognise();
   }
 
@@ -113,10 +85,10 @@ export class Sale {
         if (signal.aborted) return;
         if (!(fault instanceof Unreachable)) console.error(fault);
         if (this.#wishes.length > 0 && this.#idle.signal.aborted) continue;
-        wait = this.#missed();
+        wait = this.missed();
       }
       if (signal.aborted) return;
-      this.#show({ stopped: wait === STOP });
+      this.show({ stopped: wait === STOP });
       await this.#rest(wait, signal);
     }
   }
@@ -133,11 +105,11 @@ export class Sale {
       if (wait > 0) return wait;
     }
     switch (facts.attempt?.stage) {
-      case 'sending': return this.#send(facts.attempt, signal);
+      case 'sending': return this.#purchase.send(facts.attempt, signal);
       case 'asking':
-      case 'queued': return this.#ask(facts.attempt, signal);
+      case 'queued': return this.#purchase.ask(facts.attempt, signal);
     }
-    if (facts.result?.order_id) return this.#follow(signal);
+    if (facts.result?.order_id) return this.#purchase.follow(signal);
     if (facts.result) return STOP;
     return this.#watch(signal);
   }
@@ -145,25 +117,25 @@ export class Sale {
   // ---- the public documents
 
   async #load(signal) {
-    const answer = await this.#api.activity(this.#id, this.#either(signal));
+    const answer = await this.#api.activity(this.#id, this.either(signal));
     if (answer.http === 404) {
-      this.#show({ missing: true });
+      this.show({ missing: true });
       return STOP;
     }
-    if (!answer.ok || !answer.body.skus) return this.#missed(answer.retryAfter);
+    if (!answer.ok || !answer.body.skus) return this.missed(answer.retryAfter);
     const skus = answer.body.skus;
     const sku = skus.some((s) => s.sku_id === this.facts.sku) ? this.facts.sku : skus[0].sku_id;
-    this.#show({ activity: answer.body, missing: false, sku });
-    if (this.facts.place && this.facts.place.opens_at !== answer.body.opens_at) this.#rejoin();
+    this.show({ activity: answer.body, missing: false, sku });
+    if (this.facts.place && this.facts.place.opens_at !== answer.body.opens_at) this.rejoin();
     return 0;
   }
 
   // watch reads the queue document and takes a turn when it has come.
   async #watch(signal) {
     const { facts } = this;
-    const answer = await this.#api.queue(this.#id, this.#either(signal));
-    if (!answer.ok || !answer.body.lanes) return this.#missed(answer.retryAfter);
-    this.#answered();
+    const answer = await this.#api.queue(this.#id, this.either(signal));
+    if (!answer.ok || !answer.body.lanes) return this.missed(answer.retryAfter);
+    this.answered();
     const queue = answer.body;
     facts.queue = queue;
     if (queue.activity_version !== facts.activity.activity_version) {
@@ -174,36 +146,21 @@ export class Sale {
     await this.#locate(signal);
     const next = spread(queue.poll_after_ms);
     if (facts.ended || queue.state === 'ENDED') {
-      this.#show({ pressed: false });
+      this.show({ pressed: false });
       return STOP;
     }
     if (facts.place?.elsewhere && this.#opened()) {
-      await this.#exchange(signal); // there may be an order already, made on another device
+      await this.#purchase.exchange(signal); // there may be an order already, made on another device
     } else if (facts.soldOut || queue.state === 'SOLD_OUT') {
-      this.#show({ soldOut: true });
-      return this.#rememberSoldOut(next);
+      this.show({ soldOut: true });
+      return this.#purchase.rest(next);
     } else if (queue.state === 'OPEN' && facts.standing?.released && (!facts.attempt || facts.pressed)) {
-      await this.#exchange(signal);
+      await this.#purchase.exchange(signal);
     }
-    if (facts.pressed && queue.state !== 'OPEN') this.#show({ pressed: false, attempt: null, notice: 'backInLine' });
+    if (facts.pressed && queue.state !== 'OPEN') this.show({ pressed: false, attempt: null, notice: 'backInLine' });
     const stage = facts.attempt?.stage;
     if (stage === 'sending' || stage === 'asking') return 0; // also of a sale that is sold out: there may be an order
-    return facts.soldOut ? this.#rememberSoldOut(next) : next;
-  }
-
-  // soldOut marks a SKU. While there are others the person may choose one of them.
-  #soldOut(sku) {
-    const { facts } = this;
-    const gone = [...new Set([...facts.gone, sku])];
-    const left = facts.activity.skus.filter((s) => !gone.includes(s.sku_id));
-    this.#show({ gone, soldOut: left.length === 0, ...(left.length > 0 && { sku: left[0].sku_id, notice: 'skuGone' }) });
-    return this.#rememberSoldOut(spread(facts.queue?.poll_after_ms));
-  }
-
-  // A sold-out sale is asked about no more, unless it says that units may come back.
-  #rememberSoldOut(next) {
-    this.#forgetAttempt();
-    return this.facts.soldOut && this.facts.queue?.reopening !== true ? STOP : next;
+    return facts.soldOut ? this.#purchase.rest(next) : next;
   }
 
   #opened() {
@@ -258,238 +215,15 @@ export class Sale {
     if (this.#rankAt === 0) this.#rankAt = now + Math.random() * RANK_SPREAD;
     if (now < this.#rankAt) return;
     this.#rankAt = now + RANK_SPREAD + Math.random() * RANK_SPREAD;
-    const answer = await this.#api.join(this.#id, '', this.#either(signal));
+    const answer = await this.#api.join(this.#id, '', this.either(signal));
     if (answer.ok && Number.isFinite(answer.body.rank)) this.facts.place.rank = answer.body.rank;
-  }
-
-  // exchange turns a place whose turn has come into a ticket.
-  async #exchange(signal) {
-    const { facts } = this;
-    const now = this.#clock.now();
-    if (now < this.#ticketAt) return;
-    const answer = await this.#api.ticket(this.#id, facts.sku, facts.place.pass, signal);
-    const { body } = answer;
-    const elsewhere = facts.place.elsewhere;
-    if (answer.ok && body.ticket) {
-      facts.place.elsewhere = false;
-      facts.attempt = {
-        sku_id: facts.sku,
-        quantity: facts.quantity,
-        request_id: body.request_id,
-        path_id: body.path_id,
-        ticket: body.ticket,
-        expires_ms: Date.parse(body.expires_at),
-        stage: elsewhere ? 'asking' : facts.pressed ? 'sending' : 'ready',
-        then: elsewhere ? 'ready' : 'retry',
-        sent: false,
-        losses: 0,
-        unknown: false,
-      };
-      this.#keep();
-      this.#changed();
-      return;
-    }
-    switch (body.code) {
-      case 'QUEUE_WAITING':
-        facts.place.elsewhere = false;
-        if (Number.isFinite(body.rank)) facts.place.rank = body.rank;
-        this.#ticketAt = now + Math.max(body.next_poll_after_ms ?? 0, 500);
-        if (facts.pressed) this.#show({ pressed: false, attempt: null, notice: 'backInLine' });
-        return;
-      case 'SECKILL_SOLD_OUT':
-        facts.place.elsewhere = false;
-        this.#soldOut(facts.sku);
-        return;
-      case 'ACTIVITY_ENDED':
-        this.#show({ ended: true, pressed: false });
-        return;
-      case 'TOKEN_INVALID': // the place belongs to another session, or to a key that is gone
-        this.#rejoin();
-        return;
-      case 'UNAUTHENTICATED':
-        this.#signedOut();
-        return;
-      default:
-        this.#ticketAt = now + Math.max(answer.retryAfter, fullJitter(++this.#failures));
-    }
-  }
-
-  // ---- the purchase
-
-  // send tries once. What it did not hear of may have happened.
-  async #send(attempt, signal) {
-    const { facts } = this;
-    if (facts.tries >= AUTOMATIC_TRIES) return this.#backToReady(attempt, 'stillBusy');
-    facts.tries++;
-    attempt.sent = true;
-    this.#keep(); // before it is sent: a reload must know that it may have been
-    this.#changed();
-    let answer;
-    try {
-      answer = await this.#api.submit(this.#id, attempt, signal);
-    } catch (fault) {
-      if (signal.aborted || !(fault instanceof Unreachable)) throw fault;
-      attempt.unknown = true;
-      if (++attempt.losses > 1) this.#inquire(attempt, 'retry');
-      this.#keep();
-      return fullJitter(attempt.losses);
-    }
-    this.#answered();
-    const { body } = answer;
-    const backoff = this.#demand(answer.retryAfter, fullJitter(facts.tries));
-    switch (body.next_action) {
-      case 'POLL':
-      case 'FOLLOW_RESULT':
-        return this.#take(attempt, body);
-      case 'RETRY_SAME_ID':
-        this.#show({ notice: body.status === 'RATE_LIMITED' ? 'tooFast' : 'busy' });
-        return backoff;
-      case 'QUERY_THEN_RETRY_SAME_ID':
-        attempt.unknown = true;
-        return this.#inquire(attempt, 'retry', backoff);
-      case 'QUERY_THEN_REQUEUE':
-        return this.#inquire(attempt, 'requeue');
-      case 'QUERY':
-        return this.#holder(attempt, body);
-      case 'REAUTHENTICATE':
-        this.#backToReady(attempt, 'signInAgain');
-        this.#signedOut();
-        return STOP;
-    }
-    // What remains ends the attempt. One that may have happened is asked about first.
-    if (attempt.unknown) return this.#inquire(attempt, body.code === 'SECKILL_SOLD_OUT' ? 'soldOut' : 'requeue');
-    switch (body.code) {
-      case 'SECKILL_SOLD_OUT':
-        return this.#soldOut(attempt.sku_id);
-      case 'ACTIVITY_ENDED':
-        this.#forgetAttempt();
-        this.#show({ ended: true });
-        return STOP;
-      case 'TOKEN_INVALID':
-        this.#forgetAttempt();
-        this.#rejoin();
-        this.#show({ notice: 'ticketInvalid' });
-        return backoff;
-      case 'ACTIVITY_NOT_OPEN':
-      case 'SYSTEM_OVERLOADED': // back to the line, or the sale is paused
-        this.#forgetAttempt();
-        this.#show({ notice: body.next_action === 'STOP' ? 'paused' : 'backInLine' });
-        this.#ticketAt = this.#clock.now() + backoff;
-        return backoff;
-      default: // an edge's own page, or a refusal that this page does not know
-        return answer.http >= 500 ? this.#inquire(attempt, 'retry', backoff) : this.#backToReady(attempt, 'refused');
-    }
-  }
-
-  // ask reads the current result of the request.
-  async #ask(attempt, signal) {
-    const answer = await this.#api.result(this.#id, attempt.sku_id, attempt.request_id, signal);
-    if (answer.ok) {
-      this.#answered();
-      return this.#take(attempt, answer.body);
-    }
-    if (answer.http === 401) {
-      this.#signedOut();
-      return STOP;
-    }
-    if (answer.http !== 404) return this.#missed(answer.retryAfter, answer.body.code !== 'RATE_LIMITED');
-    this.#answered();
-    attempt.unknown = false;
-    switch (attempt.stage === 'queued' ? 'requeue' : attempt.then) {
-      case 'ready':
-        return this.#backToReady(attempt, '');
-      case 'soldOut':
-        return this.#soldOut(attempt.sku_id);
-      case 'requeue':
-        this.#show({ pressed: attempt.stage !== 'queued', attempt: null });
-        this.#keep();
-        return 0;
-      default:
-        attempt.stage = 'sending';
-        attempt.losses = 0;
-        this.#keep();
-        return fullJitter(this.facts.tries);
-    }
-  }
-
-  #inquire(attempt, then, wait = 0) {
-    attempt.stage = 'asking';
-    attempt.then = then;
-    this.#keep();
-    return wait;
-  }
-
-  // holder: somebody holds a reservation or an order already, perhaps by another request.
-  #holder(attempt, body) {
-    if (body.existing_request_id) attempt.request_id = body.existing_request_id;
-    attempt.already = true;
-    if (body.order_id) return this.#take(attempt, { status: 'ORDER_CREATED', order_id: body.order_id });
-    return this.#inquire(attempt, 'requeue');
-  }
-
-  // take takes a status of the request.
-  #take(attempt, body) {
-    const already = attempt.already === true || attempt.then === 'ready'; // found, not made now
-    switch (body.status) {
-      case 'QUEUED':
-        attempt.stage = 'queued';
-        attempt.reservation_id = body.reservation_id;
-        this.#show({ notice: '' });
-        this.#keep();
-        return Math.max(body.next_poll_after_ms || spread(), 200);
-      case 'ORDER_CREATED':
-      case 'PAID':
-      case 'CANCELLED':
-      case 'FAILED': {
-        attempt.stage = 'done';
-        const status = body.status === 'FAILED' ? body.code : body.status;
-        this.#show({ result: { status, order_id: body.order_id ?? '', already }, pressed: false, notice: '' });
-        this.#keep();
-        return body.order_id ? 0 : STOP;
-      }
-      default: // SOLD_OUT as a replayed result
-        return this.#soldOut(attempt.sku_id);
-    }
-  }
-
-  #backToReady(attempt, notice) {
-    attempt.stage = 'ready';
-    this.#show({ pressed: false, notice });
-    this.#keep();
-    return 0;
-  }
-
-  #forgetAttempt() {
-    this.#show({ attempt: null, pressed: false });
-    this.#keep();
-  }
-
-  // follow reads the order until it is paid or cancelled.
-  async #follow(signal) {
-    const answer = await this.#api.order(this.facts.result.order_id, this.#either(signal));
-    if (answer.http === 401) {
-      this.#signedOut();
-      return STOP;
-    }
-    if (answer.http === 404) return STOP;
-    if (!answer.ok) return this.#missed(answer.retryAfter);
-    this.#answered();
-    return this.#hold(answer.body);
-  }
-
-  #hold(order) {
-    const { facts } = this;
-    if (order.status !== 'CREATED') facts.result.status = order.status;
-    this.#show({ order });
-    this.#keep();
-    return order.status === 'CREATED' ? spread(ORDER_POLL) : STOP;
   }
 
   // ---- wishes
 
   #wish(wish, busy = '') {
     this.#wishes.push(wish);
-    this.#show({ notice: '', ...(busy && { busy }) });
+    this.show({ notice: '', ...(busy && { busy }) });
     this.#idle.abort();
     this.#wake();
   }
@@ -510,38 +244,38 @@ export class Sale {
         this.#recognise();
         return 0;
       case 'choose':
-        this.#show({ sku: wish.sku ?? facts.sku, quantity: wish.quantity ?? facts.quantity });
-        this.#keep();
+        this.show({ sku: wish.sku ?? facts.sku, quantity: wish.quantity ?? facts.quantity });
+        this.keep();
         return 0;
       case 'buy':
-        this.#grantBuy();
+        this.#purchase.press();
         return 0;
       case 'another': // whether this sale allows one more, the service knows
         facts.place.elsewhere = true;
-        this.#show({ attempt: null, result: null, order: null, pressed: false });
-        this.#keep();
+        this.show({ attempt: null, result: null, order: null, pressed: false });
+        this.keep();
         return 0;
       default: // again
-        this.#show({ soldOut: false, gone: [], ended: false, missing: false });
+        this.show({ soldOut: false, gone: [], ended: false, missing: false });
         return 0;
     }
   }
 
   #idleWhen(wait, busy) {
-    this.#show({ busy: wait > 0 ? busy : '' });
+    this.show({ busy: wait > 0 ? busy : '' });
     return wait;
   }
 
   async #grantSignIn(user, signal) {
     const answer = await this.#api.signIn(user, signal);
     if (answer.ok && answer.body.session) {
-      this.#answered();
+      this.answered();
       keepSession(answer.body.session);
       this.#recognise();
       return 0;
     }
     if (answer.retryAfter > 0) return this.#later(answer);
-    this.#show({ notice: answer.http === 404 ? 'noSignIn' : 'badUser' });
+    this.show({ notice: answer.http === 404 ? 'noSignIn' : 'badUser' });
     return 0;
   }
 
@@ -549,10 +283,10 @@ export class Sale {
     const answer = await this.#api.join(this.#id, solution, signal);
     const { body } = answer;
     if (answer.ok && body.pass) {
-      this.#answered();
+      this.answered();
       const { user, lane, sequence } = readPass(body.pass);
       const elsewhere = body.joined_ms < this.#clock.now() - ELSEWHERE;
-      this.#show({
+      this.show({
         place: {
           user, lane, sequence, elsewhere, pass: body.pass, rank: body.rank,
           opens_at: this.facts.activity?.opens_at, commitment: this.facts.queue?.draw?.commitment,
@@ -560,26 +294,26 @@ export class Sale {
         user: this.facts.user || user,
         needSignIn: false,
       });
-      this.#keep();
+      this.keep();
       return 0;
     }
     switch (body.code) {
       case 'CHALLENGE_REQUIRED': {
         if (solution || !canVerify()) break;
-        this.#show({ busy: 'challenge' });
+        this.show({ busy: 'challenge' });
         const solved = await solve(body.challenge, this.facts.user, () => this.#clock.now(), signal);
         if (solved) return this.#grantJoin(signal, solved);
         break;
       }
       case 'UNAUTHENTICATED':
-        this.#signedOut();
+        this.signedOut();
         return 0;
       case 'ACTIVITY_ENDED':
-        this.#show({ ended: true });
+        this.show({ ended: true });
         return 0;
     }
     if (answer.retryAfter > 0 || answer.http >= 500) return this.#later(answer);
-    this.#show({ notice: 'refused' });
+    this.show({ notice: 'refused' });
     return 0;
   }
 
@@ -588,34 +322,21 @@ export class Sale {
     if (!facts.result?.order_id) return 0;
     const answer = await this.#api.cancel(facts.result.order_id, signal);
     if (answer.ok && answer.body.status) {
-      this.#answered();
-      this.#hold(answer.body);
+      this.answered();
+      this.#purchase.hold(answer.body);
       return 0;
     }
     if (answer.http === 401) {
-      this.#signedOut();
+      this.signedOut();
       return 0;
     }
     if (answer.retryAfter > 0 || answer.http >= 500) return this.#later(answer);
-    this.#show({ notice: 'notCancelled' }); // paid meanwhile: the order is read next
+    this.show({ notice: 'notCancelled' }); // paid meanwhile: the order is read next
     return 0;
   }
 
-  #grantBuy() {
-    const { facts } = this;
-    const { attempt } = facts;
-    if (attempt?.stage !== 'ready') return;
-    facts.pressed = true;
-    facts.tries = 0;
-    attempt.quantity = facts.quantity;
-    const fresh = attempt.expires_ms - TICKET_MARGIN > this.#clock.now();
-    if (fresh && attempt.sku_id === facts.sku) attempt.stage = 'sending';
-    this.#ticketAt = 0; // else the next step exchanges the place anew, and then sends
-    this.#keep();
-  }
-
   #later(answer) {
-    return this.#demand(answer.retryAfter, 250) + fullJitter(++this.#failures, 250);
+    return this.demand(answer.retryAfter, 250) + fullJitter(++this.#failures, 250);
   }
 
   // ---- who, and what is kept
@@ -635,14 +356,14 @@ export class Sale {
     this.#changed();
   }
 
-  #signedOut() {
+  signedOut() {
     dropSession();
     const { user } = this.facts;
     this.#recognise();
-    this.#show({ needSignIn: true, notice: user ? 'signInAgain' : '', busy: '' });
+    this.show({ needSignIn: true, notice: user ? 'signInAgain' : '', busy: '' });
   }
 
-  #rejoin() {
+  rejoin() {
     this.facts.place = null;
     this.facts.standing = null;
     forget(this.#key());
@@ -654,7 +375,7 @@ export class Sale {
   #key() { return `place.${this.#id}.${this.#owner}`; }
 
   // keep remembers what must survive this tab.
-  #keep() {
+  keep() {
     const { place, attempt, result, sku, quantity, pressed, tries } = this.facts;
     if (place) remember(this.#key(), JSON.stringify({ place, attempt, result, sku, quantity, pressed, tries }));
     this.#changed();
@@ -662,49 +383,41 @@ export class Sale {
 
   #restore() {
     if (this.facts.place) {
-      this.#resume();
+      this.#purchase.resume();
       return;
     }
     const kept = recallObject(this.#key());
     if (!kept?.place?.pass || this.#development && !this.#owner) return;
     const { place, attempt = null, result = null, sku = '', quantity = 1, pressed = false, tries = 0 } = kept;
     Object.assign(this.facts, { place, attempt, result, sku, quantity, pressed, tries, user: this.facts.user || place.user });
-    this.#resume();
+    this.#purchase.resume();
   }
 
-  // resume: what was being sent when the tab went away may have arrived.
-  #resume() {
-    const { attempt } = this.facts;
-    if (attempt?.stage !== 'sending' || !attempt.sent) return;
-    attempt.unknown = true;
-    this.#inquire(attempt, 'retry');
-  }
+  // ---- time, and what the purchase uses too
 
-  // ---- time
-
-  #answered() {
+  answered() {
     this.#failures = 0;
-    if (this.facts.lost) this.#show({ lost: false });
+    if (this.facts.lost) this.show({ lost: false });
   }
 
   // missed counts a question without an answer, and says when to ask again.
-  #missed(retryAfter = 0, counts = true) {
-    if (counts && ++this.#failures >= LOST_AFTER) this.#show({ lost: true });
-    return this.#demand(retryAfter, spread(this.facts.queue?.poll_after_ms)) + fullJitter(this.#failures);
+  missed(retryAfter = 0, counts = true) {
+    if (counts && ++this.#failures >= LOST_AFTER) this.show({ lost: true });
+    return this.demand(retryAfter, spread(this.facts.queue?.poll_after_ms)) + fullJitter(this.#failures);
   }
 
   // demand is the longer of what the service demands and what this page would wait.
-  #demand(retryAfter, wait) {
+  demand(retryAfter, wait) {
     this.#demanded ||= retryAfter > 0;
     return Math.max(retryAfter, wait);
   }
 
-  #show(change) {
+  show(change) {
     Object.assign(this.facts, change);
     this.#changed();
   }
 
-  #either(signal) { return AbortSignal.any([signal, this.#idle.signal]); }
+  either(signal) { return AbortSignal.any([signal, this.#idle.signal]); }
 
   #rest(wait, signal) {
     if (wait <= 0 || this.#wishes.length > 0 && this.#idle.signal.aborted) return Promise.resolve();
