@@ -9,8 +9,10 @@ package config
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"net/netip"
-	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -113,7 +115,7 @@ func (f Faults) Error() string {
 // Sources is what a configuration is loaded from.
 type Sources struct {
 	File  string                           // path of a YAML file, "" for none
-	Env   func(name string) (string, bool) // os.LookupEnv
+	Env   func(name string) (string, bool) // os.LookupEnv; also says whether an orchestrator runs us
 	Flags map[string]string                // setting -> value, only those that were given
 }
 
@@ -138,12 +140,17 @@ func Load(s Sources) (*Config, error) {
 		if err := fromFile.Load(file.Provider(s.File), yaml.Parser()); err != nil {
 			return c, fmt.Errorf("config file %s: %w", s.File, err)
 		}
-		for _, name := range fromFile.Keys() {
+		for name, value := range flat(fromFile.Raw()) {
 			if lookup(name) == nil {
 				faults = append(faults, Fault{name, "file " + s.File, "is not a setting" + suggestion(name)})
 				continue
 			}
-			c.set(k, name, text(fromFile.Get(name)), "file "+s.File)
+			v, ok := text(value)
+			if !ok {
+				faults = append(faults, Fault{name, "file " + s.File, "must be one value or a list of values"})
+				continue
+			}
+			c.set(k, name, v, "file "+s.File)
 		}
 	}
 	for _, set := range settings {
@@ -151,7 +158,8 @@ func Load(s Sources) (*Config, error) {
 			c.set(k, set.name, v, "env "+set.env())
 		}
 	}
-	for name, v := range s.Flags {
+	for _, name := range slices.Sorted(maps.Keys(s.Flags)) {
+		v := s.Flags[name]
 		if lookup(name) == nil {
 			faults = append(faults, Fault{name, "flag --" + name, "is not a setting" + suggestion(name)})
 			continue
@@ -165,7 +173,8 @@ func Load(s Sources) (*Config, error) {
 			faults = append(faults, Fault{set.name, c.origins[set.name], err.Error()})
 		}
 	}
-	faults = append(faults, c.validate()...)
+	_, orchestrated := s.Env(orchestratorVariable)
+	faults = append(faults, c.validate(orchestrated)...)
 	if len(faults) > 0 {
 		return c, faults
 	}
@@ -177,16 +186,50 @@ func (c *Config) set(k *koanf.Koanf, name, value, origin string) {
 	c.origins[name] = origin
 }
 
-// text is a YAML value as the text that a flag would have.
-func text(v any) string {
-	if list, ok := v.([]any); ok {
-		parts := make([]string, len(list))
-		for i, e := range list {
-			parts[i] = fmt.Sprint(e)
+// flat lists a document's settings by name, in order. A name may be nested or written
+// with dots, or half of it each.
+func flat(doc map[string]any) iter.Seq2[string, any] {
+	values := map[string]any{}
+	var walk func(prefix string, m map[string]any)
+	walk = func(prefix string, m map[string]any) {
+		for key, v := range m {
+			name := prefix + key
+			if inner, ok := v.(map[string]any); ok && lookup(name) == nil {
+				walk(name+".", inner)
+				continue
+			}
+			values[name] = v
 		}
-		return strings.Join(parts, ",")
 	}
-	return fmt.Sprint(v)
+	walk("", doc)
+	return func(yield func(string, any) bool) {
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			if !yield(name, values[name]) {
+				return
+			}
+		}
+	}
+}
+
+// text is a YAML value as the text that a flag would have; nothing is "".
+func text(v any) (string, bool) {
+	switch v := v.(type) {
+	case nil:
+		return "", true
+	case map[string]any:
+		return "", false
+	case []any:
+		parts := make([]string, len(v))
+		for i, e := range v {
+			var ok bool
+			if parts[i], ok = text(e); !ok {
+				return "", false
+			}
+		}
+		return strings.Join(parts, ","), true
+	default:
+		return fmt.Sprint(v), true
+	}
 }
 
 // UnknownVariables lists SLUICE_ variables that are no setting: a typo would otherwise
@@ -234,7 +277,10 @@ func (c *Config) IsEmbedded() bool {
 	return len(given) == 0
 }
 
-func (c *Config) validate() Faults {
+// orchestratorVariable is set in every pod of Kubernetes.
+const orchestratorVariable = "KUBERNETES_SERVICE_HOST"
+
+func (c *Config) validate(orchestrated bool) Faults {
 	var f Faults
 	given, missing := c.production()
 	if len(given) > 0 && len(missing) > 0 {
@@ -259,8 +305,8 @@ func (c *Config) validate() Faults {
 		f = append(f, Fault{"rocketmq.name_servers", c.origins["rocketmq.name_servers"], "is required with queue rocketmq, for example 127.0.0.1:9876"})
 	}
 	if len(given) == 0 && !c.EmbeddedPublic {
-		if os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
-			f = append(f, Fault{"embedded_public", "", "an embedded service keeps its stock in memory and does not start in an orchestrator; give the production settings, or --embedded-public"})
+		if orchestrated {
+			f = append(f, Fault{"embedded_public", c.origins["embedded_public"], "an embedded service keeps its stock in memory and does not start in an orchestrator; give the production settings, or --embedded-public"})
 		}
 		for _, l := range []struct{ name, addr string }{{"listen.public", c.ListenPublic}, {"listen.internal", c.ListenInternal}, {"listen.admin", c.ListenAdmin}} {
 			if !loopback(l.addr) {
@@ -279,17 +325,35 @@ type Setting struct {
 	Doc    string `json:"meaning"`
 }
 
-// Print lists the effective settings; secrets are masked.
+// Print lists the effective settings; secrets are masked. A default that depends on
+// other settings is spelled out.
 func (c *Config) Print() []Setting {
 	out := make([]Setting, 0, len(settings))
 	for _, s := range settings {
 		v := c.values[s.name]
+		switch {
+		case s.name == "edge.trusted_cidrs" && v == "":
+			v = joined(c.TrustedCIDRs)
+		case s.name == "rules.file" && v == "" && c.RulesSource == "file":
+			v = filepath.Join(c.DataDir, "rules.json")
+		}
 		if s.secret {
 			v = mask(v)
 		}
 		out = append(out, Setting{s.name, v, c.origins[s.name], s.doc})
 	}
 	return out
+}
+
+func joined(prefixes []netip.Prefix) string {
+	if len(prefixes) == 0 {
+		return "none"
+	}
+	parts := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		parts[i] = p.String()
+	}
+	return strings.Join(parts, ",")
 }
 
 // Describe lists every setting with its default, for help texts and flags.
@@ -301,25 +365,42 @@ func Describe() []Setting {
 	return out
 }
 
-// mask hides a secret, and the password inside a URL.
+// mask hides a secret, and in a URL the password and every parameter: a store's URL may
+// carry one as a parameter too, under a name that only its driver knows. What cannot be
+// told apart is hidden whole.
 func mask(v string) string {
-	if v == "" {
-		return ""
-	}
-	if scheme, rest, ok := strings.Cut(v, "://"); ok {
-		userinfo, host, ok := cutLast(rest, "@")
-		if !ok {
-			return v
-		}
-		if user, _, ok := strings.Cut(userinfo, ":"); ok {
-			return scheme + "://" + user + ":***@" + host
-		}
-		return scheme + "://***@" + host
-	}
-	if v == Embedded {
+	if v == "" || v == Embedded {
 		return v
 	}
-	return "***"
+	scheme, rest, ok := strings.Cut(v, "://")
+	if !ok {
+		return "***"
+	}
+	userinfo, host, ok := cutLast(rest, "@") // the last: a password may hold one
+	if !ok {
+		userinfo, host = "", rest
+	}
+	if strings.ContainsAny(userinfo, "/?") || strings.Contains(host, "://") {
+		return scheme + "://***"
+	}
+	if user, _, ok := strings.Cut(userinfo, ":"); ok {
+		userinfo = user + ":***@"
+	} else if userinfo != "" {
+		userinfo = "***@"
+	}
+	host, _, hidden := strings.Cut(host, "#")
+	if hidden {
+		host += "#***"
+	}
+	if before, query, ok := strings.Cut(host, "?"); ok {
+		params := strings.Split(query, "&")
+		for i, p := range params {
+			name, _, _ := strings.Cut(p, "=")
+			params[i] = name + "=***"
+		}
+		host = before + "?" + strings.Join(params, "&")
+	}
+	return scheme + "://" + userinfo + host
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

@@ -186,8 +186,8 @@ func redisURL(at func(*Config) *string) func(*Config, string) error {
 		if v == Embedded {
 			return nil
 		}
-		scheme, _, _ := strings.Cut(v, "://")
-		if !slices.Contains([]string{"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}, scheme) {
+		scheme, host, _ := strings.Cut(v, "://")
+		if host == "" || !slices.Contains([]string{"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}, scheme) {
 			return errors.New("must be embedded, redis://…, redis+sentinel://… or redis+cluster://host,host")
 		}
 		return nil
@@ -223,6 +223,9 @@ func readCIDRs(c *Config, v string) error {
 		p, err := netip.ParsePrefix(strings.TrimSpace(part))
 		if err != nil {
 			return fmt.Errorf("must be CIDRs such as 10.0.0.0/8, comma-separated, or none; %q is neither", strings.TrimSpace(part))
+		}
+		if p.Bits() == 0 {
+			return fmt.Errorf("%s would let every client name its own address", p)
 		}
 		c.TrustedCIDRs = append(c.TrustedCIDRs, p.Masked())
 	}
