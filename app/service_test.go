@@ -290,6 +290,26 @@ func TestS11RequestIDs(t *testing.T) {
 	}
 }
 
+// TestHolderGetsTheSameRequestAgain: whoever holds something gets its nonce and
+// request_id again from the ticket call, on another device too.
+func TestHolderGetsTheSameRequestAgain(t *testing.T) {
+	s := openSale(t, map[string]string{"demo.stock": "10"})
+	p := s.person(1)
+	s.turn(p)
+	if got := s.submit(t.Context(), p, nil); got.Code != "SECKILL_QUEUED" {
+		t.Fatalf("submit: %s", got.Raw)
+	}
+	ref := admission.SKURef{ActivityID: demoActivity, SKUID: demoSKU}
+	s.until("the followed log", func() bool { _, holds := s.s.board.Holder(ref, p.user); return holds })
+	first := p.ticket.RequestID
+	p.device = "another-device-000001"
+	p.pass = s.do(t.Context(), http.MethodPost, "/v1/activities/"+demoActivity+"/queue/join", "", p.headers()).Pass
+	s.turn(p)
+	if p.ticket.RequestID != first {
+		t.Errorf("request_id %s after the reservation, %s before", p.ticket.RequestID, first)
+	}
+}
+
 // metric sums a counter over its labels.
 func (s *sale) metric(name string) float64 {
 	families, err := s.s.registry.Gather()

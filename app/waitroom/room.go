@@ -112,6 +112,9 @@ func (r *Room) Exchange(_ context.Context, req *admission.Request, raw string) (
 		return admission.Exchanged{}, admission.Decision{Outcome: admission.TokenInvalid, Stage: admission.StageRoom, Reason: admission.ReasonTicketInvalid}
 	}
 	holder, holds := r.config.Holder(ref, req.UserID)
+	// Attempts count from 1, as the stock does: somebody who has reserved nothing yet is
+	// at their first, and keeps its nonce once they have.
+	holder.Attempt = max(holder.Attempt, 1)
 	if holds {
 		// Whoever has a reservation gets its nonce and request_id again, also when all is
 		// sold out or over: they may have lost them with their phone's memory.
