@@ -36,6 +36,7 @@ func Chains() []pairs.Row {
 			Subject: chain{users: 1000, soldOut: true}.enter, Baseline: rateAllow},
 		{Name: "both chains, admitted, 100k users", Against: allow, Gate: 25, Goal: 16, MaxAllocs: 12,
 			Subject: chain{users: 100_000}.both, Baseline: rateAllow},
+		{Name: "both chains, admitted, 1,000 users: all in cache", Against: allow, Subject: chain{users: 1000}.both, Baseline: rateAllow},
 		{Name: "first chain, refused by flow rule", Against: allow, Subject: chain{users: 1000, flow: "0"}.enter, Baseline: rateAllow},
 		{Name: "first chain, refused by source", Against: allow, Subject: chain{users: 1000, source: "0"}.enter, Baseline: rateAllow},
 		{Name: "first chain, forged ticket", Against: allow, Subject: chain{users: 1000, forged: true}.enter, Baseline: rateAllow},
