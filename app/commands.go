@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"text/tabwriter"
 	"time"
@@ -89,7 +90,7 @@ func settingsIn(cmd *cobra.Command, flags *pflag.FlagSet) func() (*config.Config
 }
 
 func newConfig() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Check and print settings"}
+	cmd := &cobra.Command{Use: "config", Short: "Check and print settings", Example: "  sluice config check sluice.yaml"}
 	check := &cobra.Command{
 		Use: "check FILE", Short: "All faults of a settings file at once", Args: oneArg("FILE"),
 		Example: "  sluice config check sluice.yaml",
@@ -119,8 +120,11 @@ func newConfig() *cobra.Command {
 func checked(cmd *cobra.Command, c *config.Config, err error) error {
 	asJSON, _ := cmd.Flags().GetBool("json")
 	var faults config.Faults
-	if err != nil && !errors.As(err, &faults) {
-		return exit.Code(exit.No, err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return exit.Code(exit.Usage, err)
+	case err != nil && !errors.As(err, &faults):
+		return exit.Code(exit.No, err) // no YAML
 	}
 	switch {
 	case asJSON:

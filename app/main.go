@@ -58,5 +58,28 @@ func newRoot() *cobra.Command {
 		return exit.Code(exit.Usage, fmt.Errorf("%w\nsee `%s --help`", err, c.CommandPath()))
 	})
 	root.AddCommand(commands()...)
+	refuseUnknown(root)
 	return root
+}
+
+// refuseUnknown makes a word that names no command wrong use, at every level; cobra
+// would print the help and call it done.
+func refuseUnknown(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		refuseUnknown(sub)
+	}
+	if cmd.Runnable() || !cmd.HasSubCommands() {
+		return
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		text := fmt.Sprintf("%s has no command %q", cmd.CommandPath(), args[0])
+		for _, s := range cmd.SuggestionsFor(args[0]) {
+			text += "; did you mean " + s + "?"
+		}
+		return exit.Code(exit.Usage, fmt.Errorf("%s\nsee `%s --help`", text, cmd.CommandPath()))
+	}
 }

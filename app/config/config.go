@@ -258,9 +258,9 @@ func (c *Config) production() (given, missing []string) {
 	}{
 		{"limiter.redis", c.LimiterRedis != Embedded},
 		{"stock.redis", c.StockRedis != Embedded},
-		{"queue", c.Queue != Embedded},
+		{"queue", c.Queue == "rocketmq"}, // a word that is none is its own fault
 		{"orders", c.Orders != Embedded},
-		{"rules.source", c.RulesSource != "file"},
+		{"rules.source", c.RulesSource == "nacos" || c.RulesSource == "zookeeper"},
 	} {
 		if p.on {
 			given = append(given, p.name)
