@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -179,9 +180,15 @@ func (i *instance) log() []byte {
 	return text
 }
 
+// tail is the end of the log, without the decisions that went well.
 func (i *instance) tail(most int) []byte {
-	text := i.log()
-	return text[max(0, len(text)-most):]
+	var kept []byte
+	for line := range bytes.Lines(i.log()) {
+		if !bytes.Contains(line, []byte(`"level":"INFO","msg":"decided"`)) {
+			kept = append(kept, line...)
+		}
+	}
+	return kept[max(0, len(kept)-most):]
 }
 
 // logged reports whether it has logged that event.
@@ -223,4 +230,25 @@ func (f *fleet) admin(i *instance, path string, into any) {
 	if err := json.Unmarshal(body, into); err != nil {
 		f.t.Fatalf("%s: GET %s: %v: %s", i.name, path, err, body)
 	}
+}
+
+// metric sums a counter over its labels.
+func (i *instance) metric(name string) (sum float64) {
+	i.t.Helper()
+	status, text := i.get(i.ready.Internal, "/metrics", "")
+	if status != http.StatusOK {
+		i.t.Fatalf("%s: GET /metrics: HTTP %d", i.name, status)
+	}
+	for line := range strings.Lines(string(text)) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || rest[0] != '{' && rest[0] != ' ' {
+			continue
+		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' ')+1:]), 64)
+		if err != nil {
+			i.t.Fatalf("%s: %s", i.name, line)
+		}
+		sum += value
+	}
+	return sum
 }

@@ -33,11 +33,11 @@ import (
 
 // binary is the program, built once for all tests of a run.
 var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "sluice-binary-")
+	dir, err := os.MkdirTemp("", "fleet-")
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "sluice")
+	path := filepath.Join(dir, "under-test") // a name of its own among the processes of the machine
 	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, ".").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)

@@ -142,6 +142,7 @@ func (s *service) followDirectory(ctx context.Context) {
 			known = b.String()
 			s.apply()
 			s.board.Wake()
+			s.rereadRoom()
 		}
 		return nil
 	})
@@ -153,12 +154,16 @@ func (s *service) event(e admission.Event) {
 	case admission.EventActivity:
 		s.directory.Wake()
 	case admission.EventWatermark:
-		select {
-		case s.wakeRoom <- struct{}{}:
-		default:
-		}
+		s.rereadRoom()
 	case admission.EventSoldOut, admission.EventReopened:
 		s.board.Event(e)
+	}
+}
+
+func (s *service) rereadRoom() {
+	select {
+	case s.wakeRoom <- struct{}{}:
+	default:
 	}
 }
 

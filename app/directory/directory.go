@@ -43,6 +43,10 @@ func (d *Directory) ByPath(pathID string) *admission.Activity { return d.view.Lo
 // ByID finds an activity, nil if it is not known here.
 func (d *Directory) ByID(id string) *admission.Activity { return d.view.Load().byID[id] }
 
+// Read reports whether the mirror has been read at least once: an empty directory may be one
+// that knows nothing yet.
+func (d *Directory) Read() bool { return d.view.Load().byID != nil }
+
 // All lists the activities by id. The slice is shared: read only.
 func (d *Directory) All() []*admission.Activity { return d.view.Load().all }
 
@@ -73,8 +77,10 @@ func (d *Directory) Wake() {
 	}
 }
 
-// Refresh rereads the mirror. A version lower than the one in view is kept out: a
-// replica that lags must not bring an old path or old times back.
+// Refresh rereads the mirror. What is older than what is in view is kept out: a replica
+// that lags must not bring an old path, old times or an ended sale back. A path that a
+// new version gave up still finds the activity, so that a ticket of the version before
+// is told that it is out of date and not that there is no such thing.
 func (d *Directory) Refresh(ctx context.Context) error {
 	list, err := d.mirror.Activities(ctx)
 	if err != nil {
@@ -84,16 +90,45 @@ func (d *Directory) Refresh(ctx context.Context) error {
 	next := &view{byID: make(map[string]*admission.Activity, len(list)), byPath: make(map[string]*admission.Activity, len(list))}
 	for i := range list {
 		a := &list[i]
-		if have := old.byID[a.ID]; have != nil && have.Version > a.Version && have.PublishedAt.Equal(a.PublishedAt) {
+		if have := old.byID[a.ID]; have != nil && older(a, have) {
 			a = have
 		}
 		next.byID[a.ID] = a
-		next.byPath[a.PathID] = a
 		next.all = append(next.all, a)
+	}
+	for _, a := range next.all { // the paths of now win over former ones
+		if have := old.byID[a.ID]; have != nil && have.PathID != a.PathID {
+			next.former(have.PathID, a)
+		}
+		for path, had := range old.byPath {
+			if had.ID == a.ID && path != had.PathID {
+				next.former(path, a)
+			}
+		}
+	}
+	for _, a := range next.all {
+		next.byPath[a.PathID] = a
 	}
 	slices.SortFunc(next.all, func(a, b *admission.Activity) int { return strings.Compare(a.ID, b.ID) })
 	d.view.Store(next)
 	return nil
+}
+
+// older reports whether a is a former state of what is known of the same publication.
+func older(a, have *admission.Activity) bool {
+	if !have.PublishedAt.Equal(a.PublishedAt) {
+		return false // begun anew
+	}
+	return have.Version > a.Version || have.Version == a.Version && have.Ended && !a.Ended
+}
+
+// maxFormer bounds the paths of former versions that are remembered, of all activities.
+const maxFormer = admission.MaxActivities
+
+func (v *view) former(path string, a *admission.Activity) {
+	if len(v.byPath) < maxFormer {
+		v.byPath[path] = a
+	}
 }
 
 // Run rereads every period until ctx ends.
