@@ -60,13 +60,17 @@ func (g *Gate) newReserveChain(v *view) *base.SlotChain {
 }
 
 // newCallChain is what every call that is no submit meets: its own flow rule, its
-// source, its session, its user. They share no limit with submit.
+// source, its session, its user. Polls of results and orders share no limit with submit.
 func (g *Gate) newCallChain(v *view, call admission.Call) *base.SlotChain {
 	c, u := g.newChain(v, call, false)
 	if u.flow {
 		c.AddRuleCheckSlot(flow.DefaultSlot)
 	}
-	g.add(c, v, 2100, admission.StageSource, g.source)
+	source := g.source
+	if call == admission.CallStatus || call == admission.CallOrder {
+		source = g.pollSource
+	}
+	g.add(c, v, 2100, admission.StageSource, source)
 	if call != admission.CallSession { // nobody has a name yet
 		g.add(c, v, 2200, admission.StageSession, g.session)
 		g.add(c, v, 3000, admission.StageUser, func(v *visit) admission.Decision { return g.caller(v, call) })

@@ -50,6 +50,14 @@ func (g *Gate) sourceOf(v *visit, salt uint64) admission.Decision {
 		return g.limited(admission.StageSource, reason, d)
 	}
 	v.refundable(g, charge{table: g.sources, key: key, rate: rate})
+	if r, ok := v.view.sourceOverrides[req.SourcePrefixKey]; ok { // a bucket of its own, not a shared stripe
+		key := limit.Key{ID: key.Prefix, Prefix: key.Prefix}
+		if d := g.sources.Allow(now, key, 1, r); !d.OK {
+			return g.limited(admission.StageSource, admission.ReasonSourcePrefixRate, d)
+		}
+		v.refundable(g, charge{table: g.sources, key: key, rate: r})
+		return admission.Decision{}
+	}
 	if d := g.prefixes.Allow(now, key.Prefix, 1); !d.OK {
 		return g.limited(admission.StageSource, admission.ReasonSourcePrefixRate, d)
 	}

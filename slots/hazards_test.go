@@ -171,6 +171,42 @@ func TestT01SourceItems(t *testing.T) {
 	}
 }
 
+// TestSourceOverrides: an address and a /24 with limits of their own have them, and polls
+// of results do not share them with submits.
+func TestSourceOverrides(t *testing.T) {
+	b := newBed(t, quiet(`"limits":{"user":{"rate_per_s":1000,"burst":1000},"overrides":[
+		{"dimension":"source","key":"192.0.2.7","rate_per_s":0.001,"burst":2},
+		{"dimension":"source","key":"198.51.100.0/24","rate_per_s":0.001,"burst":3}]}`))
+	from := func(address, network string) *admission.Request {
+		req := b.request("7")
+		req.SourceKey, req.SourcePrefixKey = b.gate.config.SourceKey(prefix(t, address)), b.gate.config.SourceKey(prefix(t, network))
+		return req
+	}
+	for i, c := range []struct {
+		address, network string
+		reason           admission.Reason
+		passes           int
+	}{
+		{"192.0.2.7/32", "192.0.2.0/24", admission.ReasonSourceRate, 2},
+		{"198.51.100.9/32", "198.51.100.0/24", admission.ReasonSourcePrefixRate, 3},
+		{"198.51.100.10/32", "198.51.100.0/24", admission.ReasonSourcePrefixRate, 0},
+	} {
+		passed := 0
+		for range 5 {
+			d := b.gate.Enter(from(c.address, c.network))
+			if !d.Refused() {
+				passed++
+			} else if d.Reason != c.reason {
+				t.Errorf("case %d: %+v", i, d)
+			}
+		}
+		if passed != c.passes {
+			t.Errorf("case %d: %d passed, want %d", i, passed, c.passes)
+		}
+		b.want(b.gate.Call(admission.CallStatus, from(c.address, "203.0.113.0/24")), admission.Pass, admission.StageNone)
+	}
+}
+
 // TestT01EveryTypeOfItem: a rule's author may write a number or a string; what is compared
 // is a string.
 func TestT01EveryTypeOfItem(t *testing.T) {
@@ -189,7 +225,7 @@ func TestT01EveryTypeOfItem(t *testing.T) {
 // TestT01MissingArgumentRefuses: Sentinel lets a request pass that lacks a rule's argument.
 func TestT01MissingArgumentRefuses(t *testing.T) {
 	b := newBed(t, with(`"flow":"none","system":"none","hotspot":[{"resource":"seckill.submit","metricType":1,"paramKey":"device","threshold":100,"durationInSec":1,"engine":"sentinel"}]`))
-	v, _ := b.gate.visit(nil, b.request("7"))
+	v, _ := b.gate.visit(t.Context(), b.request("7"))
 	v.req.DeviceHash = ""
 	chain, _ := b.gate.newChain(v.view, admission.CallSubmit, false)
 	b.gate.addHotParams(chain, v.view, usesOf(&v.view.snapshot.Sentinel, "seckill.submit"))

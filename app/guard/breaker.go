@@ -80,6 +80,7 @@ func (b *Breaker) changed(e circuitbreaker.StateChangedEvent) {
 		b.until = time.Now().Add(delay)
 	case circuitbreaker.ClosedState:
 		b.opened = 0
+	case circuitbreaker.HalfOpenState:
 	}
 }
 

@@ -135,9 +135,9 @@ type meter struct {
 }
 
 func (m *meter) add(t time.Time) float64 {
-	switch second := t.Unix(); {
-	case second == m.second:
-	case second == m.second+1:
+	switch second := t.Unix(); second {
+	case m.second:
+	case m.second + 1:
 		m.second, m.last, m.now = second, m.now, 0
 	default:
 		m.second, m.last, m.now = second, 0, 0
