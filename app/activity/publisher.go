@@ -33,6 +33,9 @@ type Publisher struct {
 // err is a dependency's fault, or ErrConflict with the reason in words.
 func (p *Publisher) Publish(ctx context.Context, document []byte) (a admission.Activity, faults []admission.FieldError, err error) {
 	a, faults = admission.DecodeActivity(document, p.Now())
+	if len(faults) == 0 {
+		faults = unserved(a)
+	}
 	if len(faults) > 0 {
 		return a, faults, nil
 	}
@@ -43,12 +46,13 @@ func (p *Publisher) Publish(ctx context.Context, document []byte) (a admission.A
 	if known {
 		a.PublishedAt = before.PublishedAt
 	}
-	if a.PathID == "" {
+	switch {
+	case a.PathID != "":
+	case known:
+		a.PathID = before.PathID // tickets under way keep their path; naming another changes it
+	default:
 		if a.PathID, err = p.NewPath(p.Random); err != nil {
-			return a, nil, err
-		}
-		if known && before.Version == a.Version {
-			a.PathID = before.PathID // the same document again: it named no path then either
+			return a, nil, fmt.Errorf("make a path for activity %s: %w", a.ID, err)
 		}
 	}
 	stored, err := p.Orders.PublishActivity(ctx, a)
@@ -69,6 +73,17 @@ func (p *Publisher) Publish(ctx context.Context, document []byte) (a admission.A
 		}
 	}
 	return a, nil, p.show(ctx, a)
+}
+
+// unserved refuses what the document allows and this version's waiting room does not
+// serve: an activity must not promise an order that nobody keeps.
+func unserved(a admission.Activity) []admission.FieldError {
+	switch a.Fairness.Mode {
+	case admission.FairnessRandom, admission.FairnessFIFO:
+		return nil
+	default:
+		return []admission.FieldError{{Path: "fairness.mode", Message: fmt.Sprintf("%s is not served by this version; use random or fifo", a.Fairness.Mode)}}
+	}
 }
 
 // End stops an activity for good. Nothing that was sold changes.

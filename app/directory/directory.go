@@ -28,6 +28,7 @@ type view struct {
 	byID   map[string]*admission.Activity
 	byPath map[string]*admission.Activity
 	all    []*admission.Activity // by id
+	former map[string]string     // path that a version before had -> id; at most maxFormer
 }
 
 // New makes an empty directory; Refresh or Run fills it.
@@ -87,7 +88,7 @@ func (d *Directory) Refresh(ctx context.Context) error {
 		return err
 	}
 	old := d.view.Load()
-	next := &view{byID: make(map[string]*admission.Activity, len(list)), byPath: make(map[string]*admission.Activity, len(list))}
+	next := &view{byID: make(map[string]*admission.Activity, len(list)), byPath: make(map[string]*admission.Activity, len(list)), former: map[string]string{}}
 	for i := range list {
 		a := &list[i]
 		if have := old.byID[a.ID]; have != nil && older(a, have) {
@@ -96,17 +97,20 @@ func (d *Directory) Refresh(ctx context.Context) error {
 		next.byID[a.ID] = a
 		next.all = append(next.all, a)
 	}
-	for _, a := range next.all { // the paths of now win over former ones
-		if have := old.byID[a.ID]; have != nil && have.PathID != a.PathID {
-			next.former(have.PathID, a)
-		}
-		for path, had := range old.byPath {
-			if had.ID == a.ID && path != had.PathID {
-				next.former(path, a)
-			}
+	for path, id := range old.former {
+		if next.byID[id] != nil {
+			next.former[path] = id
 		}
 	}
 	for _, a := range next.all {
+		if have := old.byID[a.ID]; have != nil && have.PathID != a.PathID && len(next.former) < maxFormer {
+			next.former[have.PathID] = a.ID
+		}
+	}
+	for path, id := range next.former {
+		next.byPath[path] = next.byID[id]
+	}
+	for _, a := range next.all { // the paths of now win over former ones
 		next.byPath[a.PathID] = a
 	}
 	slices.SortFunc(next.all, func(a, b *admission.Activity) int { return strings.Compare(a.ID, b.ID) })
@@ -122,14 +126,8 @@ func older(a, have *admission.Activity) bool {
 	return have.Version > a.Version || have.Version == a.Version && have.Ended && !a.Ended
 }
 
-// maxFormer bounds the paths of former versions that are remembered, of all activities.
+// maxFormer bounds the former paths that are remembered, of all activities together.
 const maxFormer = admission.MaxActivities
-
-func (v *view) former(path string, a *admission.Activity) {
-	if len(v.byPath) < maxFormer {
-		v.byPath[path] = a
-	}
-}
 
 // Run rereads every period until ctx ends.
 func (d *Directory) Run(ctx context.Context, period time.Duration) {
