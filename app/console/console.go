@@ -6,10 +6,8 @@
 package console
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,73 +15,15 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/httpapi"
 )
-
-// Role is what a token allows.
-type Role uint8
-
-// The roles; more is greater.
-const (
-	RoleNone Role = iota
-	RoleViewer
-	RoleOperator
-)
-
-// Tokens are the hashes of admin tokens.
-type Tokens map[[sha256.Size]byte]Role
-
-// maxTokens bounds a token file.
-const maxTokens = 1000
-
-// ParseTokens reads lines `operator sha256:<hex>` or `viewer sha256:<hex>`; empty lines
-// and lines that begin with # are skipped. An error names the line.
-func ParseTokens(text string) (Tokens, error) {
-	t := Tokens{}
-	for i, line := range strings.Split(text, "\n") {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		role, hash, _ := strings.Cut(line, " ")
-		sum, err := hex.DecodeString(strings.TrimPrefix(strings.TrimSpace(hash), "sha256:"))
-		if err != nil || len(sum) != sha256.Size {
-			return nil, fmt.Errorf("line %d: want `operator sha256:<64 hex digits>` or `viewer sha256:…`", i+1)
-		}
-		switch role {
-		case "operator":
-			t[[sha256.Size]byte(sum)] = RoleOperator
-		case "viewer":
-			t[[sha256.Size]byte(sum)] = RoleViewer
-		default:
-			return nil, fmt.Errorf("line %d: role %q is neither operator nor viewer", i+1, role)
-		}
-		if len(t) > maxTokens {
-			return nil, fmt.Errorf("more than %d tokens", maxTokens)
-		}
-	}
-	if len(t) == 0 {
-		return nil, errors.New("no token")
-	}
-	return t, nil
-}
-
-func (t Tokens) role(bearer string) Role {
-	sum := sha256.Sum256([]byte(bearer))
-	role := RoleNone
-	for have, r := range t { // every one is compared, so that time tells nothing
-		if subtle.ConstantTimeCompare(have[:], sum[:]) == 1 {
-			role = r
-		}
-	}
-	return role
-}
 
 // Deps is what the admin calls ask.
 type Deps struct {
@@ -107,18 +47,26 @@ type Deps struct {
 	Top         func(n int) any // the n most frequent SKUs, users and sources of late
 }
 
-type console struct{ d Deps }
+type console struct {
+	d      Deps
+	render *httpapi.Renderer
+}
 
-// maxDocument bounds an admin body: an activity of 64 SKUs is below it.
-const maxDocument = 256 << 10
+// Bounds of an admin call.
+const (
+	maxDocument  = admission.MaxDocumentLen
+	bodyDeadline = 5 * time.Second
+)
 
 // New builds the admin routes.
 func New(d Deps) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
-	c := &console{d}
+	noJitter := func() float64 { return 0 } // operators are few
+	c := &console{d, httpapi.NewRenderer(d.Now, noJitter)}
 	e := gin.New()
 	e.RedirectTrailingSlash = false
 	e.HandleMethodNotAllowed = true
+	e.UseRawPath = true // an escaped slash stays part of its segment
 	e.Use(c.recovered, c.hardened)
 	v := e.Group("/admin/v1", c.allow(RoleViewer))
 	v.GET("/activities", c.list)
@@ -137,16 +85,22 @@ func New(d Deps) http.Handler {
 	o.GET("/pprof/profile", gin.WrapF(pprof.Profile)) // ?seconds=10
 	o.GET("/pprof/:name", func(g *gin.Context) { pprof.Handler(g.Param("name")).ServeHTTP(g.Writer, g.Request) })
 	o.DELETE("/limiters/:dimension/:key", c.reset)
-	e.NoRoute(func(g *gin.Context) { refuse(g, admission.NotFound, "") })
-	e.NoMethod(func(g *gin.Context) { refuse(g, admission.MethodNotAllowed, "") })
+	e.NoRoute(func(g *gin.Context) { c.refuse(g, admission.NotFound, "") })
+	e.NoMethod(func(g *gin.Context) { c.refuse(g, admission.MethodNotAllowed, "") })
 	return e
 }
 
 func (c *console) recovered(g *gin.Context) {
 	defer func() {
 		if p := recover(); p != nil {
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
 			c.d.Log.Error("admin call panicked", "event", "panic", "path", g.FullPath(), "panic", p)
-			refuse(g, admission.DependencyUnavailable, "the call failed; the log says why")
+			g.Abort()
+			if !g.Writer.Written() {
+				c.refuse(g, admission.DependencyUnavailable, "the call failed; the log says why")
+			}
 		}
 	}()
 	g.Next()
@@ -155,64 +109,76 @@ func (c *console) recovered(g *gin.Context) {
 func (c *console) hardened(g *gin.Context) {
 	g.Header("Cache-Control", "no-store")
 	g.Header("X-Content-Type-Options", "nosniff")
-	g.Request.Body = http.MaxBytesReader(g.Writer, g.Request.Body, maxDocument)
+	if g.Request.ContentLength == 0 {
+		// net/http takes a read deadline that passes for a caller that left.
+		_ = http.NewResponseController(g.Writer).SetReadDeadline(time.Time{}) // unsupported only without a connection
+	}
 	g.Next()
 }
 
 func (c *console) allow(least Role) gin.HandlerFunc {
 	return func(g *gin.Context) {
-		const scheme = "Bearer "
-		auth := g.GetHeader("Authorization")
-		role := RoleNone
-		if strings.HasPrefix(auth, scheme) {
-			role = c.d.Tokens.role(auth[len(scheme):])
-		}
-		switch {
+		switch role := c.d.Tokens.role(bearer(g.Request.Header)); {
 		case role == RoleNone:
-			refuse(g, admission.Unauthenticated, "send Authorization: Bearer <admin token>")
+			c.refuse(g, admission.Unauthenticated, "send Authorization: Bearer <admin token>")
 		case role < least:
-			refuse(g, admission.Forbidden, "this call needs an operator's token")
+			c.refuse(g, admission.Forbidden, "this call needs an operator's token")
 		}
 	}
 }
 
 // refuse answers in the one error shape and ends the call.
-func refuse(g *gin.Context, o admission.Outcome, detail string, faults ...admission.FieldError) {
-	row := o.Row()
-	body := gin.H{"status": row.Status, "code": row.Code, "message": row.English, "retryable": row.Retryable, "next_action": row.NextAction}
-	if detail != "" {
-		body["detail"] = detail
-	}
-	if len(faults) > 0 {
-		body["errors"] = faults
-	}
-	g.AbortWithStatusJSON(row.HTTP, body)
+func (c *console) refuse(g *gin.Context, o admission.Outcome, detail string, faults ...admission.FieldError) {
+	g.Abort()
+	c.render.Write(g.Writer, g.Request, httpapi.Answer{Outcome: o, Detail: detail, Errors: faults})
 }
 
 // refuseError says which kind of fault an error is.
-func refuseError(g *gin.Context, err error) {
+func (c *console) refuseError(g *gin.Context, err error) {
 	switch {
 	case errors.Is(err, admission.ErrNotFound):
-		refuse(g, admission.NotFound, err.Error())
+		c.refuse(g, admission.NotFound, err.Error())
 	case errors.Is(err, admission.ErrConflict):
-		refuse(g, admission.OrderStateConflict, err.Error())
+		c.refuse(g, admission.OrderStateConflict, err.Error())
 	default:
-		refuse(g, admission.DependencyUnavailable, err.Error())
+		c.refuse(g, admission.DependencyUnavailable, err.Error())
 	}
 }
 
+// body reads the whole body; nil: it has refused, and the call is over.
+func (c *console) body(g *gin.Context) []byte {
+	control := http.NewResponseController(g.Writer)
+	_ = control.SetReadDeadline(c.d.Now().Add(bodyDeadline))
+	body, err := io.ReadAll(http.MaxBytesReader(g.Writer, g.Request.Body, maxDocument))
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		c.refuse(g, admission.BodyTooLarge, fmt.Sprintf("a document is at most %d KiB", maxDocument>>10))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.refuse(g, admission.BodyTimeout, "")
+	case err != nil:
+		c.refuse(g, admission.InvalidArgument, "the body ended early")
+	case len(body) == 0:
+		c.refuse(g, admission.InvalidArgument, "this call needs a body")
+	default:
+		_ = control.SetReadDeadline(time.Time{})
+		g.Request.Body = http.NoBody // read
+		return body
+	}
+	return nil
+}
+
 func (c *console) publish(g *gin.Context) {
-	body, err := io.ReadAll(g.Request.Body)
-	if err != nil {
-		refuse(g, admission.BodyTooLarge, "an activity document is at most 256 KiB")
+	body := c.body(g)
+	if body == nil {
 		return
 	}
 	a, faults, err := c.d.Publish(g.Request.Context(), body)
 	switch {
 	case len(faults) > 0:
-		refuse(g, admission.InvalidArgument, "", faults...)
+		c.refuse(g, admission.InvalidArgument, "", faults...)
 	case err != nil:
-		refuseError(g, err)
+		c.refuseError(g, err)
 	default:
 		c.d.Log.Info("activity published", "event", "activity_published", "activity_id", a.ID, "activity_version", a.Version)
 		g.Data(http.StatusOK, "application/json; charset=utf-8", admission.EncodeActivity(a))
@@ -222,7 +188,7 @@ func (c *console) publish(g *gin.Context) {
 func (c *console) end(g *gin.Context) {
 	a, err := c.d.End(g.Request.Context(), g.Param("activity"))
 	if err != nil {
-		refuseError(g, err)
+		c.refuseError(g, err)
 		return
 	}
 	c.d.Log.Info("activity ended", "event", "activity_ended", "activity_id", a.ID)
@@ -232,7 +198,7 @@ func (c *console) end(g *gin.Context) {
 func (c *console) list(g *gin.Context) {
 	all, err := c.d.List(g.Request.Context())
 	if err != nil {
-		refuseError(g, err)
+		c.refuseError(g, err)
 		return
 	}
 	docs := make([]json.RawMessage, len(all))
@@ -245,7 +211,7 @@ func (c *console) list(g *gin.Context) {
 func (c *console) show(g *gin.Context) {
 	all, err := c.d.List(g.Request.Context())
 	if err != nil {
-		refuseError(g, err)
+		c.refuseError(g, err)
 		return
 	}
 	for _, a := range all {
@@ -254,18 +220,18 @@ func (c *console) show(g *gin.Context) {
 			return
 		}
 	}
-	refuse(g, admission.NotFound, "")
+	c.refuse(g, admission.NotFound, "")
 }
 
 func (c *console) tally(g *gin.Context) {
 	ref := admission.SKURef{ActivityID: g.Param("activity"), SKUID: g.Param("sku")}
 	if !admission.ValidDecimal(ref.ActivityID) || !admission.ValidDecimal(ref.SKUID) {
-		refuse(g, admission.NotFound, "")
+		c.refuse(g, admission.NotFound, "")
 		return
 	}
 	stock, orders, err := c.d.Tally(g.Request.Context(), ref)
 	if err != nil {
-		refuseError(g, err)
+		c.refuseError(g, err)
 		return
 	}
 	g.JSON(http.StatusOK, gin.H{"stock": stock, "orders": orders, "conserved": stock.Conserved()})
@@ -274,39 +240,64 @@ func (c *console) tally(g *gin.Context) {
 func (c *console) status(g *gin.Context) {
 	s, err := c.d.RulesStatus(g.Request.Context())
 	if err != nil {
-		refuseError(g, err)
+		c.refuseError(g, err)
 		return
 	}
 	g.JSON(http.StatusOK, s)
 }
 
 func (c *console) setMode(g *gin.Context) {
-	var in struct {
-		Mode string `json:"mode"`
-	}
-	dec := json.NewDecoder(g.Request.Body)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&in); err != nil {
-		refuse(g, admission.InvalidArgument, "", admission.FieldError{Message: `must be {"mode":"NORMAL|DEGRADED|QUEUE_ONLY|CLOSED"}`})
+	body := c.body(g)
+	if body == nil {
 		return
 	}
-	m, ok := admission.ParseMode(in.Mode)
-	if !ok {
-		refuse(g, admission.InvalidArgument, "", admission.FieldError{Path: "mode", Message: "must be NORMAL, DEGRADED, QUEUE_ONLY or CLOSED"})
+	m, fault := decodeMode(body)
+	if fault != nil {
+		c.refuse(g, admission.InvalidArgument, "", *fault)
 		return
 	}
 	if err := c.d.SetMode(m); err != nil {
-		refuseError(g, err)
+		c.refuseError(g, err)
 		return
 	}
 	c.d.Log.Warn("operator mode set", "event", "mode_set", "mode", m.String())
 	g.JSON(http.StatusOK, gin.H{"mode": m.String()})
 }
 
+// decodeMode reads {"mode":"…"} and nothing else.
+func decodeMode(body []byte) (admission.Mode, *admission.FieldError) {
+	const shape = `must be {"mode":"NORMAL|DEGRADED|QUEUE_ONLY|CLOSED"} and nothing else`
+	dec := json.NewDecoder(bytes.NewReader(body))
+	var text string
+	for i, want := range [...]any{json.Delim('{'), "mode", nil, json.Delim('}')} {
+		token, err := dec.Token()
+		word, isText := token.(string)
+		if want == nil && isText {
+			text = word
+			continue
+		}
+		if err != nil || token != want {
+			path := ""
+			if i == 2 {
+				path = "mode"
+			}
+			return 0, &admission.FieldError{Path: path, Message: shape}
+		}
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return 0, &admission.FieldError{Message: shape}
+	}
+	m, ok := admission.ParseMode(text)
+	if !ok {
+		return 0, &admission.FieldError{Path: "mode", Message: "must be NORMAL, DEGRADED, QUEUE_ONLY or CLOSED"}
+	}
+	return m, nil
+}
+
 func (c *console) inspect(g *gin.Context) {
 	v, err := c.d.Limiter(g.Param("dimension"), g.Param("key"))
 	if err != nil {
-		refuseError(g, err)
+		c.refuseError(g, err)
 		return
 	}
 	g.JSON(http.StatusOK, v)
@@ -320,7 +311,7 @@ func (c *console) top(g *gin.Context) {
 	if text, given := g.GetQuery("n"); given {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > 100 {
-			refuse(g, admission.InvalidArgument, "n must be a whole number in 1..100")
+			c.refuse(g, admission.InvalidArgument, "n must be a whole number in 1..100")
 			return
 		}
 	}
@@ -329,7 +320,7 @@ func (c *console) top(g *gin.Context) {
 
 func (c *console) reset(g *gin.Context) {
 	if err := c.d.Reset(g.Param("dimension"), g.Param("key")); err != nil {
-		refuseError(g, err)
+		c.refuseError(g, err)
 		return
 	}
 	c.d.Log.Warn("limiter key reset", "event", "limiter_reset", "dimension", g.Param("dimension"))

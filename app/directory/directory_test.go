@@ -36,10 +36,34 @@ func (m *mirror) Activities(context.Context) ([]admission.Activity, error) {
 	return append([]admission.Activity(nil), m.list...), m.err
 }
 
+func (m *mirror) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reads
+}
+
 func (m *mirror) show(list ...admission.Activity) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.list, m.err = list, nil
+}
+
+// kept is a log that may be read while it is written.
+type kept struct {
+	mu   sync.Mutex
+	text strings.Builder // guarded by mu
+}
+
+func (k *kept) Write(p []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.text.Write(p)
+}
+
+func (k *kept) String() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.text.String()
 }
 
 func sale(id string, version int64, path string) admission.Activity {
@@ -151,20 +175,20 @@ func TestFormerPaths(t *testing.T) {
 // TestRun rereads every period and when woken, says that it could not, and ends.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
+		log := &kept{}
 		m := &mirror{err: errors.New("away")}
-		d := New(m, slog.New(slog.NewTextHandler(&log, nil)))
+		d := New(m, slog.New(slog.NewTextHandler(log, nil)))
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { d.Run(ctx, time.Second); close(done) }()
 		synctest.Wait()
-		if m.reads != 1 || !strings.Contains(log.String(), "directory_stale") {
-			t.Errorf("%d readings at the start, log %q", m.reads, log.String())
+		if m.count() != 1 || !strings.Contains(log.String(), "directory_stale") {
+			t.Errorf("%d readings at the start, log %q", m.count(), log.String())
 		}
 		time.Sleep(2500 * time.Millisecond) // of the bubble's clock
 		synctest.Wait()
-		if m.reads != 3 {
-			t.Errorf("%d readings in 2.5 s, want 3", m.reads)
+		if m.count() != 3 {
+			t.Errorf("%d readings in 2.5 s, want 3", m.count())
 		}
 		m.show(sale("1", 1, "path-one"))
 		d.Wake()
