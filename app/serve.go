@@ -162,6 +162,9 @@ func (l *listeners) close() {
 	}
 }
 
+// internalServer is the internal listener's place among the servers.
+const internalServer = 1
+
 // serve starts the HTTP servers. An instance without the gateway role answers nothing
 // on its public listener but that it is not here.
 func (l *listeners) serve(s *service, failed chan<- error) []*http.Server {
@@ -181,19 +184,24 @@ func (l *listeners) serve(s *service, failed chan<- error) []*http.Server {
 	return servers
 }
 
-// drain lets requests under way end, together, and cuts what takes longer.
+// drain lets requests under way end, together, and cuts what takes longer. The internal
+// listener, the second, goes last: until then readiness says "draining" to whoever asks.
 func drain(servers []*http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainFor)
 	defer cancel()
+	end := func(server *http.Server) {
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close()
+		}
+	}
 	var wg sync.WaitGroup
-	for _, server := range servers {
-		wg.Go(func() {
-			if server.Shutdown(ctx) != nil {
-				_ = server.Close()
-			}
-		})
+	for i, server := range servers {
+		if i != internalServer {
+			wg.Go(func() { end(server) })
+		}
 	}
 	wg.Wait()
+	end(servers[internalServer])
 }
 
 func report(failed chan<- error, err error) {
