@@ -51,6 +51,7 @@ func ownCluster(t *testing.T) string {
 
 // TestFleetSaleOnCluster: the same sale, smaller, with the stock in a Redis Cluster.
 func TestFleetSaleOnCluster(t *testing.T) {
+	t.Parallel()
 	needServers(t)
 	f := newFleetOn(t, ownCluster(t))
 	pair := []*instance{f.launch("a", nil), f.launch("b", nil)}

@@ -24,7 +24,7 @@ var used atomic.Bool
 func program(t *testing.T) string {
 	t.Helper()
 	used.Store(true)
-	path, err := binary()
+	path, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,6 +92,7 @@ func TestHalfAProductionConfigurationIsRefused(t *testing.T) {
 
 // TestADependencyAwayAtBootIsNamed: exit 3 within seconds, with the setting and the address.
 func TestADependencyAwayAtBootIsNamed(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	dead := nobody(t)
 	for _, c := range []struct{ name, setting, value, word string }{

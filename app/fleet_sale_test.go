@@ -93,6 +93,7 @@ func (f *fleet) soldOut(v verdict, stock int64) {
 // TestFleetSale: two instances on Redis, RocketMQ, PostgreSQL and Nacos sell exactly the
 // stock to distinct people, counted by the test itself.
 func TestFleetSale(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	pair := []*instance{f.launch("a", nil), f.launch("b", nil)}
 	for _, i := range pair {
@@ -108,6 +109,7 @@ func TestFleetSale(t *testing.T) {
 
 // TestFleetRoles: instances of one role each make one sale together.
 func TestFleetRoles(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	var all []*instance
 	for _, role := range []string{"gateway", "orders", "control"} {

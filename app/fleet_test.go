@@ -31,8 +31,8 @@ import (
 // the real servers. Everything that an instance could share with another test is its own
 // fleet's: two Redis servers, a database, a topic with its group, a data id in Nacos, keys.
 
-// binary is the program, built once for all tests of a run.
-var binary = sync.OnceValues(func() (string, error) {
+// built is the program, built once for all tests of a run.
+var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "fleet-")
 	if err != nil {
 		return "", err
@@ -48,7 +48,7 @@ var binary = sync.OnceValues(func() (string, error) {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if used.Load() {
-		if path, err := binary(); err == nil {
+		if path, err := built(); err == nil {
 			_ = os.RemoveAll(filepath.Dir(path))
 		}
 	}
