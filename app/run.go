@@ -66,12 +66,19 @@ func (s *service) start(ctx context.Context, running *sync.WaitGroup, failed cha
 }
 
 // feedSystemRules tells Sentinel's system rules how busy we are, and how busy the host is.
+//
+// An embedded process is its own store, database and, in a demonstration, its own crowd:
+// that it uses all processors is no sign of overload. Its CPU counts against a quota only.
 func (s *service) feedSystemRules(ctx context.Context) {
 	sampler := cpu.NewSampler(os.DirFS("/"), func() int { return runtime.GOMAXPROCS(0) })
-	if quota, ok := sampler.Quota(); ok {
+	quota, limited := sampler.Quota()
+	if limited {
 		s.log.Info("CPU is measured against a quota", "event", "cpu_quota", "cpus", quota)
 	}
 	sampler.Run(ctx, cpu.Every, func(used, load float64) {
+		if s.stores.server != nil && !limited {
+			used = cpu.Unknown
+		}
 		rules.FeedCPU(used)
 		rules.FeedLoad(load)
 	}, s.log)
