@@ -172,6 +172,7 @@ func (s *service) buildRules() error {
 		src, err := nacos.New(nacos.Config{
 			Servers: c.Nacos.Servers, Namespace: c.Nacos.Namespace, Group: c.Nacos.Group, DataID: c.Nacos.DataID,
 			Username: c.Nacos.Username, Password: c.Nacos.Password, Log: s.log,
+			CacheDir: filepath.Join(c.DataDir, "nacos"), // ours alone, and gone with the rest when we are killed
 		})
 		if err != nil {
 			return exit.Code(exit.Usage, fmt.Errorf("nacos.servers: %w", err))
