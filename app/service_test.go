@@ -21,13 +21,20 @@ import (
 // sale is a running embedded service whose handlers the test calls in process, so that
 // a request's own context can be counted.
 type sale struct {
-	t    *testing.T
-	s    *service
-	path string
+	t      *testing.T
+	s      *service
+	path   string
+	public string // address
 }
 
 // openSale starts an embedded service and waits until its demonstration is open.
 func openSale(t *testing.T, flags map[string]string) *sale {
+	t.Helper()
+	return openSaleLogging(t, flags, io.Discard)
+}
+
+// openSaleLogging is openSale with a reader of the log.
+func openSaleLogging(t *testing.T, flags map[string]string, log io.Writer) *sale {
 	t.Helper()
 	given := map[string]string{"data.dir": t.TempDir(), "listen.public": "127.0.0.1:0", "listen.internal": "127.0.0.1:0", "listen.admin": "127.0.0.1:0", "demo.opens_in": "2s"}
 	for k, v := range flags {
@@ -42,7 +49,7 @@ func openSale(t *testing.T, flags map[string]string) *sale {
 	done := make(chan error, 1)
 	var made *service
 	go func() {
-		err := serveWith(ctx, c, in, io.Discard, func(s *service) { made = s })
+		err := serveWith(ctx, c, in, log, func(s *service) { made = s })
 		in.CloseWithError(io.EOF)
 		done <- err
 	}()
@@ -58,7 +65,7 @@ func openSale(t *testing.T, flags map[string]string) *sale {
 		t.Fatalf("no ready line: %v (serve: %v)", err, <-done)
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
-	sl := &sale{t: t, s: made}
+	sl := &sale{t: t, s: made, public: line.Public}
 	sl.path = made.directory.ByID(demoActivity).PathID
 	return sl
 }
