@@ -138,8 +138,13 @@ func (f fleetStatus) print(w io.Writer) error {
 	return err
 }
 
+// refusalStands is how long an instance must say that it refuses a version before that is
+// believed: what it says may still be about an earlier document of the same version, and it
+// takes it back when it has read ours.
+const refusalStands = 2 * time.Second
+
 // acknowledged waits until every live instance runs version or says why not. It reports how
-// many run it; an error names the first that refused.
+// many run it; an error names one that refused.
 func (s Settings) acknowledged(ctx context.Context, version int64, within time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -149,22 +154,25 @@ func (s Settings) acknowledged(ctx context.Context, version int64, within time.D
 	if err != nil {
 		return 0, err
 	}
+	var since time.Time // somebody has refused
 	for {
-		running := 0
-		for _, i := range f.Instances {
-			if e := i.LastError; e != nil && e.Version == version {
-				return 0, exit.Code(exit.No, fmt.Errorf("instance %s refuses version %d: %s: %s", i.InstanceID, version, e.Path, e.Message))
-			}
-			if i.Version >= version {
-				running++
-			}
-		}
-		if running == len(f.Instances) {
+		running, refusal := f.judged(version)
+		switch {
+		case refusal == nil && running == len(f.Instances):
 			return running, nil
+		case refusal == nil:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= refusalStands:
+			return 0, refusal
 		}
 		select {
 		case <-look.C:
 		case <-ctx.Done():
+			if refusal != nil {
+				return 0, refusal
+			}
 			return running, exit.Code(exit.No, fmt.Errorf("published, but after %v only %d of %d live instances run version %d; see sluice rules status",
 				within, running, len(f.Instances), version))
 		}
@@ -172,4 +180,17 @@ func (s Settings) acknowledged(ctx context.Context, version int64, within time.D
 			f = next
 		}
 	}
+}
+
+// judged counts the instances that run version; refusal is the first that says no to it.
+func (f fleetStatus) judged(version int64) (running int, refusal error) {
+	for _, i := range f.Instances {
+		if e := i.LastError; e != nil && e.Version == version && refusal == nil {
+			refusal = exit.Code(exit.No, fmt.Errorf("instance %s refuses version %d: %s: %s", i.InstanceID, version, e.Path, e.Message))
+		}
+		if i.Version >= version {
+			running++
+		}
+	}
+	return running, refusal
 }

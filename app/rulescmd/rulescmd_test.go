@@ -253,3 +253,23 @@ func TestABrokenDocumentIsNoDeadEnd(t *testing.T) {
 		t.Errorf("implausible, and no word of confirm:\n%s", out)
 	}
 }
+
+// An instance that had refused an earlier document of the same version has not judged ours
+// yet: its old refusal is waited out.
+func TestAnOldRefusalIsNotBelieved(t *testing.T) {
+	var looks atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if looks.Add(1) <= 3 {
+			fmt.Fprint(w, `{"version":1,"drift":false,"instances":[{"instance_id":"a","version":1,"last_error":{"version":2,"path":"$.x","message":"no"}}]}`)
+			return
+		}
+		fmt.Fprint(w, `{"version":2,"drift":false,"instances":[{"instance_id":"a","version":2,"last_error":null}]}`)
+	}))
+	defer server.Close()
+	s := newShell(t)
+	s.want(0, "push", s.file(version(1, "")))
+	s.set.AdminURL, s.set.AdminToken = server.URL, "secret"
+	if out := s.want(0, "push", s.file(version(2, ""))); !strings.Contains(out, "in force on 1 instances") {
+		t.Errorf("%s", out)
+	}
+}
