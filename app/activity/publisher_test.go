@@ -85,7 +85,7 @@ func document(changes ...string) []byte {
 
 func (d *desk) publish(doc []byte) (admission.Activity, error) {
 	d.t.Helper()
-	a, faults, err := d.Publisher.Publish(d.t.Context(), doc)
+	a, faults, err := d.Publish(d.t.Context(), doc)
 	if len(faults) > 0 {
 		d.t.Fatalf("faults %v", faults)
 	}
@@ -183,7 +183,7 @@ func TestFaults(t *testing.T) {
 		"quota":       {document(`"mode":"random"`, `"mode":"quota","weights":{"a":1}`), "fairness.mode"},
 		"lottery":     {document(`"mode":"random"`, `"mode":"lottery"`), "fairness.mode"},
 	} {
-		_, faults, err := d.Publisher.Publish(t.Context(), c.doc)
+		_, faults, err := d.Publish(t.Context(), c.doc)
 		if err != nil || len(faults) != 1 || faults[0].Path != c.path {
 			t.Errorf("%s: faults %v, error %v; want one at %q", name, faults, err, c.path)
 		}
@@ -229,9 +229,9 @@ func TestInterrupted(t *testing.T) {
 		broken := errors.New("away")
 		switch step {
 		case "stock":
-			d.Publisher.Stock = failingStock{d.stock, broken}
+			d.Stock = failingStock{d.stock, broken}
 		case "mirror":
-			d.Publisher.Mirror = failingMirror{d.mirror, broken}
+			d.Mirror = failingMirror{d.mirror, broken}
 		}
 		if _, err := d.publish(document()); !errors.Is(err, broken) {
 			t.Errorf("%s: %v", step, err)
@@ -239,7 +239,7 @@ func TestInterrupted(t *testing.T) {
 		if list, err := d.mirror.Activities(t.Context()); err != nil || len(list) != 0 {
 			t.Errorf("%s: instances see %v, %v", step, list, err)
 		}
-		d.Publisher.Stock, d.Publisher.Mirror = d.stock, d.mirror
+		d.Stock, d.Mirror = d.stock, d.mirror
 		a, err := d.publish(document())
 		if err != nil || d.shown().PathID != a.PathID || d.remaining("90002") != 5 {
 			t.Errorf("%s, again: %+v, %v", step, a, err)
@@ -259,7 +259,7 @@ func TestShow(t *testing.T) {
 	if err := d.Show(t.Context()); err != nil || d.shown().ID != "10001" {
 		t.Errorf("%v", err)
 	}
-	d.Publisher.Mirror = failingMirror{d.mirror, errors.New("away")}
+	d.Mirror = failingMirror{d.mirror, errors.New("away")}
 	if err := d.Show(t.Context()); err == nil {
 		t.Error("a mirror that is away was not told")
 	}

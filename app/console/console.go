@@ -93,7 +93,7 @@ func New(d Deps) http.Handler {
 func (c *console) recovered(g *gin.Context) {
 	defer func() {
 		if p := recover(); p != nil {
-			if p == http.ErrAbortHandler {
+			if httpapi.Aborted(p) {
 				panic(p)
 			}
 			c.d.Log.Error("admin call panicked", "event", "panic", "path", g.FullPath(), "panic", p)

@@ -150,7 +150,7 @@ func Absent(now func() time.Time, jitter func() float64) http.Handler {
 func (a *API) recovered(c *gin.Context) {
 	defer func() {
 		if p := recover(); p != nil {
-			if p == http.ErrAbortHandler {
+			if Aborted(p) {
 				panic(p)
 			}
 			a.d.Log.Error("handler panicked", "event", "panic", "path", c.FullPath(), "panic", p)

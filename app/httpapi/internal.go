@@ -60,7 +60,7 @@ func (a *internalAPI) refuse(c *gin.Context, answer Answer) {
 func (a *internalAPI) recovered(c *gin.Context) {
 	defer func() {
 		if p := recover(); p != nil {
-			if p == http.ErrAbortHandler {
+			if Aborted(p) {
 				panic(p)
 			}
 			a.d.Log.Error("handler panicked", "event", "panic", "path", c.FullPath(), "panic", p)

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 	"regexp"
@@ -36,6 +37,13 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		// "OPTIONS *" is an unknown path like any other; net/http would answer 200.
 		DisableGeneralOptionsHandler: true,
 	}
+}
+
+// Aborted reports whether a recovered panic is the one that ends a connection on
+// purpose; net/http must get it back.
+func Aborted(p any) bool {
+	err, ok := p.(error)
+	return ok && errors.Is(err, http.ErrAbortHandler)
 }
 
 // addressPattern is what net/http writes of a client: an address and a port.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -344,7 +345,7 @@ func TestClientLeaves(t *testing.T) {
 	s.write("%s", head(submitPath, lengthOfGood)+goodBody)
 	<-entered
 	_ = s.conn.Close()
-	if err := <-gone; err != context.Canceled {
+	if err := <-gone; !errors.Is(err, context.Canceled) {
 		t.Errorf("ended by %v", err)
 	}
 }

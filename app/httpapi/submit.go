@@ -143,6 +143,7 @@ func submitAnswer(req *admission.Request, d admission.Decision, poll time.Durati
 		ans.ReservationID, ans.OrderID = req.Record.ReservationID, req.Record.OrderID
 	case admission.ReplayRejected:
 		ans.ExistingID = req.Record.RequestID
+	default: // a plain refusal
 	}
 	return ans
 }
