@@ -46,5 +46,5 @@ type driverLog struct{ log *slog.Logger }
 
 // Printf implements the driver's logger.
 func (l driverLog) Printf(ctx context.Context, format string, v ...any) {
-	l.log.DebugContext(ctx, fmt.Sprintf(format, v...), "component", "go-redis")
+	l.log.DebugContext(ctx, "driver", "component", "go-redis", "text", fmt.Sprintf(format, v...))
 }

@@ -111,10 +111,12 @@ const (
 func (b *bucket) begin(now Instant, p Policy, uptime time.Duration, jitter float64, why occasion) (*asking, admission.LeaseAsk, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := b.pace.background()
+	var at int64
 	switch why {
 	case inHand:
 		at = b.pace.inHand()
+	case due:
+		at = b.pace.background()
 	case companion:
 		at = b.pace.early()
 	}

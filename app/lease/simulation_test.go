@@ -211,7 +211,7 @@ func TestNeverMoreThanTheBound(t *testing.T) {
 			for i := range instances {
 				start(i)
 			}
-			changed, current := math.Inf(1), rate // at most one change of rate: to a half
+			changed := math.Inf(1) // at most one change of rate: to a half
 			for term, e := range events {
 				time.Sleep(time.Until(w.begin.Add(e.at)))
 				switch e.what {
@@ -239,8 +239,8 @@ func TestNeverMoreThanTheBound(t *testing.T) {
 					wall.Unlock()
 				case 6:
 					if math.IsInf(changed, 1) {
-						changed, current = float64(time.Since(w.begin)), rate/2
-						w.set(t, current, burst, int64(term)+2)
+						changed = float64(time.Since(w.begin))
+						w.set(t, rate/2, burst, int64(term)+2)
 					}
 				}
 			}

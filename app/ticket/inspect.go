@@ -22,6 +22,7 @@ func Inspect(raw string) (Unverified, error) {
 			return Unverified{}, errors.New("inspect: empty")
 		case TooLong:
 			return Unverified{}, errors.New("inspect: longer than 1024 bytes")
+		default: // not a header of this type
 		}
 	}
 	return Unverified{}, errors.New("inspect: not header.payload.signature with the header of a ticket or pass")

@@ -113,7 +113,8 @@ The nonce is not claimed. Exit code 1: refused; the reason is printed.`,
 			if err != nil {
 				return err
 			}
-			keyID, reason := "", ticket.OK
+			var keyID string
+			var reason ticket.Reason
 			if u, err := ticket.Inspect(raw); err == nil && u.Pass != nil {
 				keyID = u.KeyID
 				_, reason = ring.VerifyPass(raw, b.expectPass(*u.Pass))

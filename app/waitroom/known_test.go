@@ -3,7 +3,6 @@ package waitroom
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ func (s *stateStore) State(context.Context, string) (admission.RoomState, error)
 // one for which nothing was published; and what was read once stays when the store dies.
 func TestARoomThatHasNotReadKnowsNothing(t *testing.T) {
 	store := &stateStore{err: fmt.Errorf("connection refused: %w", admission.ErrUnavailable)}
-	room := New(Config{Store: store, Now: time.Now, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	room := New(Config{Store: store, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	a := []*admission.Activity{{ID: "10001", Version: 1}}
 	knows := func(want bool, when string) {
 		t.Helper()
