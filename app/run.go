@@ -52,8 +52,9 @@ func (s *service) start(ctx context.Context, running *sync.WaitGroup, failed cha
 	loop("events", func(ctx context.Context) error { return s.stores.events.Listen(ctx, s.event) })
 	loop("announcer", s.stores.announcer.Run)
 	loop("lease", s.leases.Run)
-	loop("sender", s.sender.Run)
-	loop("marks", s.marks.Run)
+	loop("sender", s.sendAndMark)
+	plain(func(ctx context.Context) { s.every(ctx, policyEvery, "eviction policies", s.checkPolicies) })
+	plain(func(ctx context.Context) { s.every(ctx, rereadEvery, "fleet", s.countFleet) })
 	plain(func(ctx context.Context) { s.gate.Run(ctx, s.clock.Now) })
 	plain(s.feedSystemRules)
 	plain(s.fleet.Run)
@@ -82,6 +83,16 @@ func (s *service) feedSystemRules(ctx context.Context) {
 		rules.FeedCPU(used)
 		rules.FeedLoad(load)
 	}, s.log)
+}
+
+// sendAndMark ends the marks after the sender: what it sends last is still marked.
+func (s *service) sendAndMark(ctx context.Context) error {
+	marking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	marked := make(chan error, 1)
+	go func() { marked <- s.marks.Run(marking) }()
+	err := s.sender.Run(ctx)
+	stop()
+	return errors.Join(err, <-marked)
 }
 
 // lead is everything that only the leader does.

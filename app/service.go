@@ -87,6 +87,8 @@ type service struct {
 	budgets *control.Budgets
 
 	applying sync.Mutex
+	evicting atomic.Bool // a store's eviction policy may lose stock or nonces
+	share    share
 	operator atomic.Int32 // the operator's mode on this instance
 	wakeRoom chan struct{}
 	changed  chan struct{} // rules came into force: tell the fleet
@@ -141,7 +143,11 @@ func (s *service) buildKeys() error {
 			s.ring, err = ticket.NewRing(set, ticket.Config{})
 			return err
 		}
-		return s.ring.Swap(set)
+		if err := s.ring.Swap(set); err != nil {
+			return err
+		}
+		s.apply() // the rules may have been waiting for this key
+		return nil
 	})
 	if err != nil {
 		return exit.Code(exit.Usage, fmt.Errorf("ticket.keys: %w", err))
@@ -212,7 +218,7 @@ func (s *service) apply() {
 	refs := s.directory.SKUs(s.now())
 	s.gate.Apply(snap, refs, s.clock.Now())
 	s.board.Serve(refs, func(ref admission.SKURef) time.Duration { return snap.Policy(ref).LocalSoldOutTTL })
-	policies := lease.Policies{Of: map[admission.SKURef]lease.Policy{}}
+	policies := lease.Policies{SyncBudget: s.budgetsInForce().LeaseAsk, Of: map[admission.SKURef]lease.Policy{}}
 	for _, ref := range refs {
 		l := snap.Policy(ref).Lease
 		policies.Of[ref] = lease.Policy{Strategy: lease.Strategy(l.Strategy.String()), LeaseFor: l.For, Ramp: l.Ramp}
@@ -254,8 +260,14 @@ func (s *service) policy(ref admission.SKURef) *rules.Policy {
 // closedPolicy holds until rules are in force.
 var closedPolicy = &rules.Policy{Mode: admission.ModeClosed}
 
-// mode is the effective mode of everything but the policy's own.
-func (s *service) mode() admission.Mode { return admission.Mode(s.operator.Load()) }
+// mode is the effective mode of everything but the policy's own: the operator's, and
+// CLOSED while a store may forget what it must not.
+func (s *service) mode() admission.Mode {
+	if s.evicting.Load() {
+		return admission.ModeClosed
+	}
+	return admission.Mode(s.operator.Load())
+}
 
 // buildFunnel makes what a request meets up to the reservation.
 func (s *service) buildFunnel() error {
@@ -266,7 +278,8 @@ func (s *service) buildFunnel() error {
 	guard.Register(s.registry, s.limiterBreaker, s.stockBreaker)
 	var err error
 	s.leases, err = lease.NewClient(lease.Config{
-		Store: s.stores.leases, InstanceID: s.config.InstanceID, Registerer: s.registry,
+		Store: s.stores.leases, Limiters: redis.NewLimiters(s.stores.limiter), Share: s.share.of,
+		InstanceID: s.config.InstanceID, Registerer: s.registry,
 		SyncBudget: budgets.LeaseAsk, AskTimeout: max(100*time.Millisecond, 2*budgets.LeaseAsk),
 	})
 	if err != nil {
@@ -403,6 +416,8 @@ func (s *service) wavePolicy(a *admission.Activity) waitroom.WavePolicy {
 	case admission.ModeNormal:
 	case admission.ModeDegraded:
 		w.ModeFactor = 0.5
+	case admission.ModeQueueOnly:
+		w.Rate = min(w.Rate, first.Waves.TricklePerS) // none, unless the policy allows a trickle
 	default:
 		w.ModeFactor = 0
 	}
@@ -578,6 +593,9 @@ func (s *service) unready() []string {
 	defer cancel()
 	if err := s.stores.stocks.Policy(ctx); err != nil {
 		reasons = append(reasons, "stock store: "+err.Error())
+	}
+	if s.evicting.Load() {
+		reasons = append(reasons, "stock or limiter store: may evict keys; new submits are closed")
 	}
 	if err := s.stores.queue.Ready(ctx); err != nil {
 		reasons = append(reasons, "queue: "+err.Error())

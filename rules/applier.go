@@ -187,15 +187,15 @@ func (a *Applier) judge(ctx context.Context, u Update, source string) error {
 		return a.refuse(nil, reject(RefusedLoad, doc, Fault{"$.sentinel", err.Error()})) // not remembered: it may work the next time
 	}
 	a.snapshot.Store(next)
+	for _, f := range a.onApply {
+		f(next) // before the disk and before anybody is told: in force means in the chains
+	}
 	a.main = doc
 	a.accept(u, source)
 	a.save(u, source)
 	a.cfg.Metrics.inForce(next.Version, source == lastGoodName, a.cfg.Now().Sub(start).Seconds())
 	a.cfg.Log.Info("rules in force", "event", "rules_applied", "version", next.Version, "hash", next.Hash, "source", source,
 		"canary", canary, "comment", run.Comment, "warnings", len(warnings))
-	for _, f := range a.onApply {
-		f(next)
-	}
 	return nil
 }
 

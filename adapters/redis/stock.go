@@ -360,15 +360,20 @@ func (s *Stock) Due(ctx context.Context, ref admission.SKURef, now time.Time, li
 		return nil, wrongShape("due", records)
 	}
 	due := make([]admission.Reservation, 0, len(ids))
+	var broken error
 	for i, v := range records {
 		text, _ := v.(string)
 		r, err := parseReservation(ref, ids[i], text)
 		if err != nil {
-			return nil, err
+			broken = err // one unreadable record must not keep the others from being recovered
+			continue
 		}
 		if r.State == admission.Live { // decided between the two reads: its effect is what it waited for
 			due = append(due, r)
 		}
+	}
+	if len(due) == 0 && broken != nil {
+		return nil, broken
 	}
 	return due, nil
 }

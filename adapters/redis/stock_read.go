@@ -289,6 +289,12 @@ func (s *Stock) Policy(ctx context.Context) error {
 	return policy(ctx, c)
 }
 
+// Policy is Stock.Policy for any store that must not forget: the limiter store holds the
+// nonces.
+func Policy(ctx context.Context, c goredis.UniversalClient) error {
+	return (&Stock{client: c}).Policy(ctx)
+}
+
 func policy(ctx context.Context, c *goredis.Client) error {
 	pipe := c.Pipeline()
 	memory, server := pipe.Info(ctx, "memory"), pipe.Info(ctx, "server")

@@ -43,9 +43,6 @@ func (p *Publisher) Publish(ctx context.Context, document []byte) (a admission.A
 	if err != nil {
 		return a, nil, err
 	}
-	if known {
-		a.PublishedAt = before.PublishedAt
-	}
 	switch {
 	case a.PathID != "":
 	case known:
@@ -55,8 +52,10 @@ func (p *Publisher) Publish(ctx context.Context, document []byte) (a admission.A
 			return a, nil, fmt.Errorf("make a path for activity %s: %w", a.ID, err)
 		}
 	}
-	stored, err := p.Orders.PublishActivity(ctx, a)
-	if errors.Is(err, admission.ErrConflict) && known && bytes.Equal(admission.EncodeActivity(before), admission.EncodeActivity(a)) {
+	stored, err := p.Orders.PublishActivity(ctx, a) // PublishedAt is now: SQL compares it with the draw's closing
+	same := a
+	same.PublishedAt = before.PublishedAt
+	if errors.Is(err, admission.ErrConflict) && known && bytes.Equal(admission.EncodeActivity(before), admission.EncodeActivity(same)) {
 		stored, err = before, nil // published before: go on with the steps that may be missing
 	}
 	if err != nil {

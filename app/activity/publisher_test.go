@@ -159,6 +159,12 @@ func TestPublish(t *testing.T) {
 	if a := d.shown(); a.Version != 2 || a.Name != "Later sale" || d.remaining("90001") != 10 {
 		t.Errorf("version 2 shown: %+v", a)
 	}
+	// Once joining for the draw has closed (5 s before the opening) people have ranks: the
+	// opening stays where it is, whatever else a version changes.
+	d.Now = func() time.Time { return noon.Add(time.Hour - time.Second) }
+	if _, err := d.publish(document(`"activity_version":1`, `"activity_version":3`, `"2026-11-11T13:00:00Z"`, `"2026-11-11T13:10:00Z"`)); !errors.Is(err, admission.ErrConflict) || !strings.Contains(err.Error(), "opens_at") {
+		t.Errorf("another opening after the draw: %v, want a conflict that names opens_at", err)
+	}
 	v3, err := d.publish(document(`"activity_version":1`, `"activity_version":3`, `"name":"Sale"`, `"name":"Sale","path_id":"path-of-my-own"`))
 	if err != nil || v3.PathID != "path-of-my-own" || d.paths != 1 {
 		t.Errorf("version 3 with a path of its own: %+v, %v, %d paths made", v3, err, d.paths)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"sort"
 	"time"
 
@@ -130,6 +131,16 @@ func (f *Fleet) Status(ctx context.Context) (Status, error) {
 
 func (f *Fleet) alive(l Line) bool {
 	return f.Now().Sub(time.UnixMilli(l.SeenMS)) < deadAfter
+}
+
+// Live counts the instances with a role that reported of late.
+func Live(lines []Line, now time.Time, role string) (n int) {
+	for _, l := range lines {
+		if now.Sub(time.UnixMilli(l.SeenMS)) < deadAfter && slices.Contains(l.Roles, role) {
+			n++
+		}
+	}
+	return n
 }
 
 // Counts adds every instance's counts up, by activity; the dead ones' last included.

@@ -25,10 +25,11 @@ type Directory struct {
 }
 
 type view struct {
-	byID   map[string]*admission.Activity
-	byPath map[string]*admission.Activity
-	all    []*admission.Activity // by id
-	former map[string]string     // path that a version before had -> id; at most maxFormer
+	byID    map[string]*admission.Activity
+	byPath  map[string]*admission.Activity
+	all     []*admission.Activity // by id
+	former  map[string]string     // path that a version before had -> id; at most maxFormer
+	missing map[string]int        // readings in a row that lacked it, by id
 }
 
 // New makes an empty directory; Refresh or Run fills it.
@@ -88,7 +89,7 @@ func (d *Directory) Refresh(ctx context.Context) error {
 		return err
 	}
 	old := d.view.Load()
-	next := &view{byID: make(map[string]*admission.Activity, len(list)), byPath: make(map[string]*admission.Activity, len(list)), former: map[string]string{}}
+	next := &view{byID: make(map[string]*admission.Activity, len(list)), byPath: make(map[string]*admission.Activity, len(list)), former: map[string]string{}, missing: map[string]int{}}
 	for i := range list {
 		a := &list[i]
 		if have := old.byID[a.ID]; have != nil && older(a, have) {
@@ -96,6 +97,14 @@ func (d *Directory) Refresh(ctx context.Context) error {
 		}
 		next.byID[a.ID] = a
 		next.all = append(next.all, a)
+	}
+	for id, have := range old.byID {
+		// The leader writes the mirror anew every few seconds. A store that lost it must not
+		// turn a sale under way into "there is no such thing", which sends people home.
+		if next.byID[id] == nil && !have.Ended && old.missing[id] < keepMissing {
+			next.byID[id], next.missing[id] = have, old.missing[id]+1
+			next.all = append(next.all, have)
+		}
 	}
 	for path, id := range old.former {
 		if next.byID[id] != nil {
@@ -125,6 +134,10 @@ func older(a, have *admission.Activity) bool {
 	}
 	return have.Version > a.Version || have.Version == a.Version && have.Ended && !a.Ended
 }
+
+// keepMissing is for how many readings an activity that the mirror no longer has stays in
+// view: half a minute, several times as long as the leader takes to write it again.
+const keepMissing = 30
 
 // maxFormer bounds the former paths that are remembered, of all activities together.
 const maxFormer = admission.MaxActivities

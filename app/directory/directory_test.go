@@ -104,6 +104,11 @@ func TestDirectory(t *testing.T) {
 		t.Errorf("SKUs %s, want those of sales that are not over", refs)
 	}
 	m.show(sale("2", 1, "path-two"))
+	for range keepMissing {
+		if refresh(); d.ByID("1") == nil || d.ByPath("path-one") == nil {
+			t.Fatal("an activity vanished with one reading: a mirror that was lost is written again within seconds")
+		}
+	}
 	if refresh(); d.ByID("1") != nil || d.ByPath("path-one") != nil {
 		t.Error("a removed activity is still found")
 	}
@@ -160,6 +165,9 @@ func TestFormerPaths(t *testing.T) {
 		t.Error("a former path hides one of now")
 	}
 	m.show(sale("2", 2, "path-1a"))
+	for range keepMissing {
+		refresh()
+	}
 	if refresh(); d.ByPath("path-1b") != nil {
 		t.Error("the former path of a removed activity is still found")
 	}

@@ -81,7 +81,6 @@ func (c *Client) sweep() {
 	now := c.c.Clock()
 	var left int64
 	idle := make(map[admission.SKURef]bool)
-	busy := make(map[string]bool) // activities
 	for ref, p := range *c.pairs.Load() {
 		c.metrics.waste(p.sku.sweep(now))
 		left += p.sku.left(now)
@@ -89,14 +88,16 @@ func (c *Client) sweep() {
 			p.idle.Store(0)
 		} else if p.idle.Add(1) > forgetAfter {
 			idle[ref] = true
-			continue
 		}
-		busy[ref.ActivityID] = true
 	}
 	c.metrics.remaining(left)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	busy := make(map[string]bool) // activities of the pairs of now: one may have been made since
+	for ref := range *c.pairs.Load() {
+		busy[ref.ActivityID] = busy[ref.ActivityID] || !idle[ref]
+	}
 	for id, a := range c.activities {
 		c.metrics.waste(a.sweep(now))
 		if !busy[id] {

@@ -176,6 +176,7 @@ func (s *Sender) Run(ctx context.Context) error {
 		select {
 		case o := <-in:
 			if len(batch) == 0 {
+				late = false // it was of a batch that has gone
 				linger.Reset(s.config.Linger)
 			}
 			batch = append(batch, o)

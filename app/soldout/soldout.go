@@ -40,12 +40,13 @@ type sku struct {
 	mark    atomic.Pointer[mark]
 	probing atomic.Bool // one request is asking the stock in place of all
 
-	mu      sync.RWMutex
-	cursor  int64            // log events followed; guarded by mu
-	latest  admission.Mark   // greatest moment seen; guarded by mu
-	holders map[string]entry // user -> what they hold; bounded by stock + returns; guarded by mu
-	ttl     time.Duration    // of marks; guarded by mu
-	open    bool             // the last snapshot's state; guarded by mu
+	mu       sync.RWMutex
+	cursor   int64            // log events followed; guarded by mu
+	followed int64            // the incarnation whose log that is; guarded by mu
+	latest   admission.Mark   // greatest moment seen; guarded by mu
+	holders  map[string]entry // user -> what they hold; bounded by stock + returns; guarded by mu
+	ttl      time.Duration    // of marks; guarded by mu
+	open     bool             // the last snapshot's state; guarded by mu
 }
 
 // entry is a user in the followed log. A user who was freed stays, for the attempt.
@@ -267,8 +268,10 @@ func (b *Board) apply(s *sku, snap admission.StockSnapshot) {
 		b.metrics.Ignored.Inc()
 		return
 	}
-	if snap.Incarnation > s.latest.Incarnation && s.latest.Incarnation > 0 {
-		s.cursor = 0 // the stock was restored: its log starts over
+	if snap.Incarnation != s.followed {
+		// The stock was restored, and its log starts over. An event or a reserve reply may
+		// have told of it before: what was followed is a fact of its own.
+		s.cursor, s.followed = 0, snap.Incarnation
 		s.holders = map[string]entry{}
 	}
 	if c == 0 {

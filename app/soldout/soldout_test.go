@@ -217,6 +217,35 @@ func TestNewIncarnationStartsTheLogOver(t *testing.T) {
 	f.want("1", admission.SoldOut)
 }
 
+// TestNewIncarnationIsHeardOfFirst: an event or a reserve reply may tell of a restore
+// before the snapshot does; the log is followed anew all the same.
+func TestNewIncarnationIsHeardOfFirst(t *testing.T) {
+	for name, hear := range map[string]func(*fixture, admission.Mark){
+		"event": func(f *fixture, m admission.Mark) {
+			f.Event(admission.Event{Type: admission.EventReopened, ActivityID: ref.ActivityID, SKUID: ref.SKUID, Version: m.ActivityVersion, Incarnation: m.Incarnation, Epoch: m.Epoch})
+		},
+		"reply": func(f *fixture, m admission.Mark) { f.Observe(ref, m) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 2)
+			f.store.reserve("1")
+			f.store.reserve("2")
+			f.step()
+			f.store.events = nil
+			f.store.snap.Incarnation++
+			f.store.snap.Remaining = 1
+			f.store.reserve("3")
+			hear(f, f.store.snap.Mark)
+			f.step()
+			if _, holds := f.Holder(ref, "1"); holds {
+				t.Error("a reservation that the restore did not bring back is still held")
+			}
+			f.want("3", admission.Pass)
+			f.want("1", admission.SoldOut)
+		})
+	}
+}
+
 // TestConvergesFromAnyOrder: whatever was lost, doubled or reordered, one snapshot and the
 // log bring every instance to the truth.
 func TestConvergesFromAnyOrder(t *testing.T) {
