@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -44,6 +45,9 @@ type Fleet struct {
 	// Changed wakes Run: this instance has something new to tell (rules in force), and
 	// somebody may wait for it.
 	Changed <-chan struct{}
+
+	mu         sync.Mutex
+	unreadable map[string]bool // guarded by mu; ids whose line could not be read last time: at most the registry's lines
 }
 
 // Run reports every period, and when something changed, until ctx ends.
@@ -63,21 +67,37 @@ func (f *Fleet) Report(ctx context.Context) error {
 }
 
 // Lines reads every instance's line, dead ones included; one that cannot be read is
-// left out and logged.
+// left out, and logged when that begins.
 func (f *Fleet) Lines(ctx context.Context) ([]Line, error) {
 	raw, err := f.Store.Instances(ctx)
 	if err != nil {
 		return nil, err
 	}
-	lines := make([]Line, 0, len(raw))
+	lines, old := f.read(raw)
+	for _, id := range old {
+		_ = f.Store.Forget(ctx, id) // else the next reading does
+	}
+	sort.Slice(lines, func(i, j int) bool { return lines[i].InstanceID < lines[j].InstanceID })
+	return lines, nil
+}
+
+// read decodes the lines. old are the ids of those that nobody needs any more.
+func (f *Fleet) read(raw map[string]json.RawMessage) (lines []Line, old []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := f.unreadable
+	f.unreadable = map[string]bool{}
 	for id, body := range raw {
 		var l Line
 		if err := json.Unmarshal(body, &l); err != nil {
-			f.Log.Warn("fleet line is unreadable", "event", "fleet_line", "instance_id", id, "error", err)
+			f.unreadable[id] = true
+			if !known[id] {
+				f.Log.Warn("fleet line is unreadable", "event", "fleet_line", "instance_id", id, "error", err)
+			}
 			continue
 		}
 		if f.Now().Sub(time.UnixMilli(l.SeenMS)) > forgetAfter {
-			_ = f.Store.Forget(ctx, id)
+			old = append(old, id)
 			continue
 		}
 		if !f.alive(l) {
@@ -88,8 +108,7 @@ func (f *Fleet) Lines(ctx context.Context) ([]Line, error) {
 		}
 		lines = append(lines, l)
 	}
-	sort.Slice(lines, func(i, j int) bool { return lines[i].InstanceID < lines[j].InstanceID })
-	return lines, nil
+	return lines, old
 }
 
 // Status is the rules as the live instances hold them.

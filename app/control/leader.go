@@ -20,8 +20,17 @@ import (
 // Role is the control role's name in the lock store.
 const Role = "control"
 
-// leaderTTL is how long the lock lives: a dead leader is replaced within it and one try.
-const leaderTTL = 3 * time.Second
+const (
+	// leaderTTL is how long the lock lives: a dead leader is replaced within it and one try.
+	leaderTTL = 3 * time.Second
+	// leaderMargin is how long before the end of trust the work's context ends, so that
+	// what it was writing has stopped when somebody else may begin.
+	leaderMargin = 100 * time.Millisecond
+	// leaderRetry is how soon a renewal that failed is tried again, at the soonest.
+	leaderRetry = 10 * time.Millisecond
+)
+
+var errTrustOver = errors.New("trust in the lock is over")
 
 // Leader runs work while this process leads.
 type Leader struct {
@@ -36,7 +45,7 @@ type Leader struct {
 func (l *Leader) Leading() bool { return l.leading.Load() }
 
 // Run tries to lead, and while it leads runs work with a fresh term, until ctx ends.
-// work must return soon after its context ends: trust in the lock has ended then.
+// work must return soon after its context ends: trust in the lock ends then.
 func (l *Leader) Run(ctx context.Context, work func(ctx context.Context, term int64)) {
 	for ctx.Err() == nil {
 		if err := l.once(ctx, work); err != nil && ctx.Err() == nil && !errors.Is(err, admission.ErrConflict) {
@@ -56,43 +65,63 @@ func (l *Leader) once(ctx context.Context, work func(ctx context.Context, term i
 		defer cancel()
 		_ = held.Release(release) // else it expires
 	}()
-	term, err := l.Orders.NextTerm(ctx) // after the lock: a greater term than any leader before
+	lead, stop := context.WithCancel(ctx)
+	defer stop()
+	// The end of trust does not wait for anybody: not for a renewal that hangs, nor for a
+	// process that was paused and looks at its clock too late.
+	trust := time.AfterFunc(left(held), func() {
+		l.leading.Store(false)
+		stop()
+	})
+	defer trust.Stop()
+	term, err := l.Orders.NextTerm(lead) // after the lock: a greater term than any leader before
 	if err != nil {
 		return err
 	}
-	lead, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
+	if lead.Err() != nil {
+		return errTrustOver
+	}
 	l.leading.Store(true)
 	l.Log.Info("leading", "event", "leader_elected", "term", term)
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		work(lead, term)
 	}()
-	err = l.hold(lead, held, done)
-	l.leading.Store(false)
+	err = hold(lead, held, trust, done)
 	stop()
 	<-done
+	l.leading.Store(false)
+	l.Log.Info("leading no more", "event", "leader_ended", "term", term)
 	return err
 }
 
-// hold renews the lock until the work ends or trust does. Trust counts from when a
-// renewal was begun, so a slow answer cannot stretch it.
-func (l *Leader) hold(ctx context.Context, held admission.Held, done <-chan struct{}) error {
+// hold renews the lock until the work or its context ends, or somebody else has the lock.
+// Trust counts from when a renewal was begun, so a slow answer cannot stretch it.
+func hold(ctx context.Context, held admission.Held, trust *time.Timer, done <-chan struct{}) error {
 	for {
-		wait := time.Until(held.Until()) / 2
+		next := time.NewTimer(max(left(held)/2, leaderRetry))
 		select {
 		case <-done:
+			next.Stop()
 			return nil
-		case <-time.After(max(wait, 10*time.Millisecond)):
+		case <-ctx.Done():
+			next.Stop()
+			return errTrustOver
+		case <-next.C:
 		}
-		renew, cancel := context.WithDeadline(ctx, held.Until())
-		err := held.Extend(renew)
-		cancel()
-		if err != nil && (errors.Is(err, admission.ErrConflict) || !time.Now().Before(held.Until())) {
+		err := held.Extend(ctx)
+		switch {
+		case err == nil:
+			trust.Reset(left(held))
+		case errors.Is(err, admission.ErrConflict):
 			return err
 		}
 	}
 }
+
+// left is how long work may go on.
+func left(h admission.Held) time.Duration { return time.Until(h.Until()) - leaderMargin }
 
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)

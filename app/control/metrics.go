@@ -14,7 +14,7 @@ type Metrics struct {
 	reserve  *prometheus.GaugeVec
 }
 
-// NewMetrics registers with r. The labels are configured activities only.
+// NewMetrics registers with r. The labels are the activities whose waves this process leads.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	labels := []string{"activity_id"}
 	m := &Metrics{
@@ -32,4 +32,12 @@ func (m *Metrics) wave(activityID string, d waitroom.Release, people int64) {
 	m.need.WithLabelValues(activityID).Set(d.Need)
 	m.showUp.WithLabelValues(activityID).Set(d.S)
 	m.reserve.WithLabelValues(activityID).Set(d.C)
+}
+
+// forget drops an activity's series: its sale is over, or somebody else leads it.
+func (m *Metrics) forget(activityID string) {
+	m.released.DeleteLabelValues(activityID)
+	m.need.DeleteLabelValues(activityID)
+	m.showUp.DeleteLabelValues(activityID)
+	m.reserve.DeleteLabelValues(activityID)
 }

@@ -6,17 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/waitroom"
 )
 
-// membersPage is how many join-log lines are read at once, pagesPerStep how many pages
-// in one step: a million joins are loaded in some seconds without holding a wave back.
 const (
+	// membersPage is how many join-log lines are read at once, pagesPerStep how many pages
+	// in one step: a million joins are loaded in some seconds without holding a wave back.
 	membersPage  = 5_000
 	pagesPerStep = 20
+	// stepWithin bounds one activity's step, so that a store that hangs is asked again.
+	stepWithin = 2 * time.Second
+	// wavesAfterClosing is how long the leader tries to publish an activity's last state.
+	wavesAfterClosing = time.Minute
+	// drawMargin lets the store's clock pass the closing of the draw when ours is ahead.
+	// Whoever still slips in behind the root is served at the end of the line.
+	drawMargin = 200 * time.Millisecond
 )
 
 // Waves releases people while this process leads.
@@ -33,131 +42,215 @@ type Waves struct {
 	Metrics *Metrics
 }
 
-// wavesAfterClosing is how long the leader still publishes an activity's last state.
-const wavesAfterClosing = time.Minute
+// reign is the time of one leader: its term, and what it holds of each activity. Whatever
+// it knows it has read: a new leader goes on from the published records.
+type reign struct {
+	*Waves
+	term  int64
+	halls map[string]*hall // by activity; those of now, see tidy
+	steps sync.WaitGroup
+}
 
-// hall is what the leader holds of one activity.
+// hall is what the leader holds of one activity. While busy, its step owns all the rest.
 type hall struct {
+	busy    atomic.Bool
+	failing bool // the last step failed, and the log says so
 	line    *waitroom.Line
 	state   admission.RoomState
 	records waitroom.Records
-	loaded  bool
+	loaded  bool    // state and records are what is stored
 	rate    float64 // EWMA of people released a second
 }
 
-// Lead runs waves of the activities until ctx ends. Whatever it knows it read: a new
-// leader goes on from the published records.
+// Lead runs waves of the activities until ctx ends, and returns when all their steps have.
 func (w *Waves) Lead(ctx context.Context, term int64, interval time.Duration, activities func() []*admission.Activity) {
-	halls := map[string]*hall{}
-	every(ctx, interval, w.Log, "waves", func(ctx context.Context) error {
-		lines, err := w.Lines(ctx)
-		if err != nil {
-			return err // no counts: a release would be blind
-		}
-		counts := Counts(lines)
-		var first error
-		for _, a := range activities() {
-			if w.Now().After(a.ClosesAt.Add(wavesAfterClosing)) || a.Ended && halls[a.ID] == nil {
-				delete(halls, a.ID)
+	r := w.begin(term)
+	every(ctx, interval, w.Log, "waves", func(ctx context.Context) error { return r.round(ctx, activities()) })
+	r.end()
+}
+
+func (w *Waves) begin(term int64) *reign {
+	return &reign{Waves: w, term: term, halls: map[string]*hall{}}
+}
+
+// end waits for the steps under way. What this leader measured is no longer its to show.
+func (r *reign) end() {
+	r.steps.Wait()
+	r.tidy(nil)
+}
+
+// round begins the next step of every activity but of those whose last step is still
+// under way: an activity whose stock or log is slow holds back its own waves alone.
+func (r *reign) round(ctx context.Context, activities []*admission.Activity) error {
+	r.tidy(activities)
+	lines, err := r.Lines(ctx)
+	if err != nil {
+		return err // no counts: a release would be blind
+	}
+	counts := Counts(lines)
+	for _, a := range activities {
+		h := r.halls[a.ID]
+		if h == nil {
+			if over(a, r.Now()) {
 				continue
 			}
-			h := halls[a.ID]
-			if h == nil {
-				h = &hall{line: waitroom.NewLine(*a)}
-				halls[a.ID] = h
-			}
-			if err := w.step(ctx, term, a, h, counts[a.ID]); err != nil {
-				delete(halls, a.ID) // begin anew from what is stored
-				if first == nil {
-					first = fmt.Errorf("activity %s: %w", a.ID, err)
-				}
-			}
+			h = &hall{}
+			r.halls[a.ID] = h
 		}
-		return first
-	})
+		if !h.busy.CompareAndSwap(false, true) {
+			continue
+		}
+		r.steps.Go(func() {
+			defer h.busy.Store(false)
+			ctx, cancel := context.WithTimeout(ctx, stepWithin)
+			defer cancel()
+			r.say(ctx, a, h, r.step(ctx, a, h, counts[a.ID]))
+		})
+	}
+	return nil
+}
+
+// tidy forgets the activities that are gone, or whose end was published.
+func (r *reign) tidy(activities []*admission.Activity) {
+	served := make(map[string]*admission.Activity, len(activities))
+	for _, a := range activities {
+		served[a.ID] = a
+	}
+	for id, h := range r.halls {
+		if h.busy.Load() {
+			continue
+		}
+		a, now := served[id], r.Now()
+		published := h.state.State == waitroom.StateEnded
+		if a == nil || over(a, now) && (published || now.After(a.ClosesAt.Add(wavesAfterClosing))) {
+			delete(r.halls, id)
+			r.Metrics.forget(id)
+		}
+	}
+}
+
+// say logs when an activity's steps begin and end to fail. After a failure what is stored
+// is read again; the line stays, since it is read from an append-only log.
+func (r *reign) say(ctx context.Context, a *admission.Activity, h *hall, err error) {
+	switch {
+	case err != nil:
+		h.loaded = false
+		if !h.failing && !errors.Is(ctx.Err(), context.Canceled) {
+			h.failing = true
+			r.Log.Warn("waves stand still", "event", "waves_failed", "activity_id", a.ID, "error", err)
+		}
+	case h.failing:
+		h.failing = false
+		r.Log.Info("waves go on", "event", "waves_work", "activity_id", a.ID)
+	}
 }
 
 // step does one activity's next wave.
-func (w *Waves) step(ctx context.Context, term int64, a *admission.Activity, h *hall, counts waitroom.Counts) error {
+func (r *reign) step(ctx context.Context, a *admission.Activity, h *hall, counts waitroom.Counts) error {
 	if !h.loaded {
-		if err := w.load(ctx, h); err != nil {
+		if err := r.load(ctx, a, h); err != nil {
 			return err
 		}
 	}
-	complete, err := w.follow(ctx, a, h)
+	if !h.line.Sealed() && h.line.Covers() < 0 && !h.line.DrawClosesAt().Equal(a.DrawClosesAt()) {
+		h.line = waitroom.NewLine(*a) // a new version moved the opening before the draw
+	}
+	complete, err := r.follow(ctx, a, h)
 	if err != nil {
 		return err
 	}
-	now := w.Now()
+	now := r.Now()
 	next := h.state
-	next.Term, next.EmitAt = term, now
-	if next.Joined, err = w.Room.Joined(ctx, a.ID); err != nil {
+	// Instances tell a newer state by its time. A clock that steps back must not make the
+	// leader's words look old for as long.
+	next.Term, next.EmitAt = r.term, later(now, h.state.EmitAt.Add(time.Millisecond))
+	if next.Joined, err = r.Room.Joined(ctx, a.ID); err != nil {
 		return err
 	}
-	if err := w.draw(a, h, &next, complete, now); err != nil {
+	if err := r.draw(a, h, &next, complete, now); err != nil {
 		return err
 	}
-	records := h.records
-	remaining, stock, err := w.remaining(ctx, a)
-	if err != nil {
-		return err
-	}
-	records.SoldOutOnce = records.SoldOutOnce || remaining <= 0
-	next.State = w.name(a, next, remaining, now)
-
-	lane := next.Lanes[waitroom.DefaultLane]
-	if next.State == waitroom.StateOpen || next.State == waitroom.StateSoldOut {
-		d := waitroom.Decide(waitroom.Situation{Now: now, Remaining: remaining, Stock: stock, Records: records, Counts: counts, Policy: w.Policy(a)})
-		end, people := h.line.Advance(lane.Watermark, d.People)
-		elapsed := float64(now.UnixMilli()-records.LastAtMS) / 1000
-		records.Carry = d.Carry
-		records.Add(now, people, end)
-		if elapsed > 0 && elapsed < 5 {
-			h.rate += 0.2 * (float64(people)/elapsed - h.rate)
+	next.State = phase(a, next.JoinRoot != "", now)
+	lane, records := next.Lanes[waitroom.DefaultLane], h.records
+	if next.State == waitroom.StateOpen {
+		if err := r.release(ctx, a, h, &next, &lane, &records, counts, now); err != nil {
+			return err
 		}
-		next.Reach = d.Reach
-		lane.Watermark, lane.Released = end, records.Released
-		w.Metrics.wave(a.ID, d, people)
 	}
 	lane.Joined, lane.ReleasePerSec = next.Joined, h.rate
 	next.Lanes = map[string]admission.LaneState{waitroom.DefaultLane: lane}
 	if next.Waves, err = json.Marshal(records); err != nil {
 		return err
 	}
-	if err := w.Room.SetState(ctx, a.ID, next); err != nil {
+	if err := r.Room.SetState(ctx, a.ID, next); err != nil {
 		return err
 	}
 	moved := lane.Watermark != h.state.Lanes[waitroom.DefaultLane].Watermark || next.State != h.state.State
 	h.state, h.records = next, records
 	if moved {
 		// Lost, it costs an instance the second until it rereads.
-		_ = w.Events.Publish(ctx, admission.Event{SchemaVersion: 1, MessageID: fmt.Sprintf("msg_wave_%s_%d", a.ID, records.LastID), Type: admission.EventWatermark, ActivityID: a.ID, Version: a.Version, EmittedAt: now})
+		_ = r.Events.Publish(ctx, admission.Event{SchemaVersion: 1, MessageID: fmt.Sprintf("msg_wave_%s_%d", a.ID, records.LastID), Type: admission.EventWatermark, ActivityID: a.ID, Version: a.Version, EmittedAt: now})
 	}
 	return nil
 }
 
-// load reads what the leader before left.
-func (w *Waves) load(ctx context.Context, h *hall) error {
-	state, err := w.Room.State(ctx, h.line.ActivityID())
+// release decides the wave and moves the watermark. It reads the stock, which a sale that
+// is not open yet does not need.
+func (r *reign) release(ctx context.Context, a *admission.Activity, h *hall, next *admission.RoomState, lane *admission.LaneState, records *waitroom.Records, counts waitroom.Counts, now time.Time) error {
+	remaining, stock, err := r.remaining(ctx, a)
+	if err != nil {
+		return err
+	}
+	if remaining <= 0 {
+		next.State, records.SoldOutOnce = waitroom.StateSoldOut, true
+	}
+	if h.line.Sealed() {
+		records.Released = h.line.Released(lane.Watermark) // exact, where a leader before may have estimated
+	}
+	d := waitroom.Decide(waitroom.Situation{Now: now, Remaining: remaining, Stock: stock, Records: *records, Counts: counts, Policy: r.Policy(a)})
+	end, people := h.line.Advance(lane.Watermark, d.People)
+	if !h.line.Sealed() {
+		end, people = waitroom.Proportional(lane.Watermark, d.People, next.Drawn, next.Joined)
+	}
+	elapsed := float64(now.UnixMilli()-records.LastAtMS) / 1000
+	records.Carry = d.Carry
+	records.Add(now, people, end)
+	if elapsed > 0 && elapsed < 5 {
+		h.rate += 0.2 * (float64(people)/elapsed - h.rate)
+	}
+	next.Reach = d.Reach
+	lane.Watermark, lane.Released = end, records.Released
+	r.Metrics.wave(a.ID, d, people)
+	return nil
+}
+
+// load reads what the leader before left. A line that was begun before the draw was
+// published is begun again: what is published says who is in it.
+func (r *reign) load(ctx context.Context, a *admission.Activity, h *hall) error {
+	state, err := r.Room.State(ctx, a.ID)
 	if err != nil && !errors.Is(err, admission.ErrNotFound) {
 		return err
 	}
-	if err == nil {
-		h.state = state
-		if len(state.Waves) > 0 {
-			if err := json.Unmarshal(state.Waves, &h.records); err != nil {
-				return fmt.Errorf("wave records: %w", err)
-			}
+	var records waitroom.Records
+	if len(state.Waves) > 0 {
+		if err := json.Unmarshal(state.Waves, &records); err != nil {
+			return fmt.Errorf("wave records: %w", err)
 		}
 	}
-	h.loaded = true
+	switch published := state.JoinRoot != ""; {
+	case published && (h.line == nil || !h.line.Sealed() && h.line.Covers() != state.Drawn):
+		h.line = waitroom.PublishedLine(*a, state.Drawn)
+	case h.line == nil:
+		h.line = waitroom.NewLine(*a)
+	}
+	h.state, h.records, h.loaded = state, records, true
 	return nil
 }
 
 // follow reads the join log on. complete: its end was reached.
-func (w *Waves) follow(ctx context.Context, a *admission.Activity, h *hall) (complete bool, err error) {
+func (r *reign) follow(ctx context.Context, a *admission.Activity, h *hall) (complete bool, err error) {
 	for range pagesPerStep {
-		page, err := w.Room.Members(ctx, a.ID, h.line.Cursor(), membersPage)
+		page, err := r.Room.Members(ctx, a.ID, h.line.Cursor(), membersPage)
 		if err != nil {
 			return false, err
 		}
@@ -170,13 +263,14 @@ func (w *Waves) follow(ctx context.Context, a *admission.Activity, h *hall) (com
 }
 
 // draw seals the draw once joining for it has closed and its log has been read to the
-// end. A leader that finds a root published orders by that.
-func (w *Waves) draw(a *admission.Activity, h *hall, next *admission.RoomState, complete bool, now time.Time) error {
-	if a.Fairness.Mode == admission.FairnessFIFO || h.line.Sealed() || !complete {
+// end. A leader that finds a root published orders by that; while it has not read so far
+// as to check it, it releases by proportion.
+func (r *reign) draw(a *admission.Activity, h *hall, next *admission.RoomState, complete bool, now time.Time) error {
+	if a.Fairness.Mode == admission.FairnessFIFO || !h.line.Sealed() && !complete {
 		return nil
 	}
 	if next.JoinRoot == "" {
-		if now.Before(a.DrawClosesAt().Add(drawMargin)) {
+		if !h.line.Sealed() && now.Before(a.DrawClosesAt().Add(drawMargin)) {
 			return nil
 		}
 		next.JoinRoot, next.Drawn = h.line.Root()
@@ -184,7 +278,10 @@ func (w *Waves) draw(a *admission.Activity, h *hall, next *admission.RoomState, 
 	if root, drawn := h.line.Root(); root != next.JoinRoot || drawn != next.Drawn {
 		return fmt.Errorf("join root %s over %d people was published, the log gives %s over %d: the log was changed, nobody is released", next.JoinRoot, next.Drawn, root, drawn)
 	}
-	seed, err := w.Seed(a, next.JoinRoot)
+	if h.line.Sealed() {
+		return nil
+	}
+	seed, err := r.Seed(a, next.JoinRoot)
 	if err != nil {
 		return err
 	}
@@ -192,17 +289,12 @@ func (w *Waves) draw(a *admission.Activity, h *hall, next *admission.RoomState, 
 	return nil
 }
 
-// drawMargin lets the store's clock pass the closing of the draw when ours is ahead.
-// Whoever still slips in behind the root is served at the end of the line.
-const drawMargin = 200 * time.Millisecond
-
 // remaining adds the SKUs' stocks up.
-func (w *Waves) remaining(ctx context.Context, a *admission.Activity) (remaining, stock int64, err error) {
+func (r *reign) remaining(ctx context.Context, a *admission.Activity) (remaining, stock int64, err error) {
 	for i := range a.SKUs {
-		ref := admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID}
-		s, err := w.Stock.Snapshot(ctx, ref)
+		s, err := r.Stock.Snapshot(ctx, admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID})
 		if err != nil {
-			return 0, 0, err
+			return 0, 0, fmt.Errorf("stock of SKU %s: %w", a.SKUs[i].ID, err)
 		}
 		remaining += max(0, s.Remaining)
 		stock += s.Total
@@ -210,21 +302,26 @@ func (w *Waves) remaining(ctx context.Context, a *admission.Activity) (remaining
 	return remaining, stock, nil
 }
 
-// name is the activity's state for the queue document.
-func (w *Waves) name(a *admission.Activity, s admission.RoomState, remaining int64, now time.Time) string {
-	drawn := a.Fairness.Mode == admission.FairnessFIFO || s.JoinRoot != ""
+// phase is the activity's state as far as the clock and the draw tell it.
+func phase(a *admission.Activity, sealed bool, now time.Time) string {
+	fifo := a.Fairness.Mode == admission.FairnessFIFO
 	switch {
-	case a.Ended || !now.Before(a.ClosesAt):
+	case over(a, now):
 		return waitroom.StateEnded
-	case now.Before(a.OpensAt) && !drawn, !drawn:
-		return waitroom.StatePrequeue
-	case now.Before(a.OpensAt) && a.Fairness.Mode == admission.FairnessFIFO:
+	case now.Before(a.OpensAt) && fifo, !sealed && !fifo:
 		return waitroom.StatePrequeue
 	case now.Before(a.OpensAt):
 		return waitroom.StateDrawn
-	case remaining <= 0:
-		return waitroom.StateSoldOut
 	default:
 		return waitroom.StateOpen
 	}
+}
+
+func over(a *admission.Activity, now time.Time) bool { return a.Ended || !now.Before(a.ClosesAt) }
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }

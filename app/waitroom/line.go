@@ -15,15 +15,24 @@ import (
 type Line struct {
 	activity admission.Activity
 	cursor   int64             // log lines read
-	chain    [sha256.Size]byte // over the lines read that joined before the draw closed
+	covers   int64             // how many of the first lines a published draw covers; unpublished when there is none
+	chain    [sha256.Size]byte // over the lines read that are in the draw
 	drawn    int64             // how many of them there are
 	users    []string          // of the drawn, until there is a seed
 	ranks    []uint64          // sorted; those drawn, then those who came later
 	sealed   bool              // the draw is over: ranks is complete up to cursor
 }
 
-// NewLine starts an empty line.
-func NewLine(a admission.Activity) *Line { return &Line{activity: a} }
+// unpublished: who is in the draw is told by the clock.
+const unpublished = -1
+
+// NewLine starts an empty line of an activity whose draw nobody has published.
+func NewLine(a admission.Activity) *Line { return &Line{activity: a, covers: unpublished} }
+
+// PublishedLine starts an empty line of a draw that was published over the first drawn
+// people of the log. What is published counts, whatever the clocks and a later version's
+// opening say now.
+func PublishedLine(a admission.Activity, drawn int64) *Line { return &Line{activity: a, covers: drawn} }
 
 // Cursor is where the next page of the join log begins.
 func (l *Line) Cursor() int64 { return l.cursor }
@@ -35,9 +44,7 @@ func (l *Line) Append(page []admission.Place) {
 		switch {
 		case l.activity.Fairness.Mode == admission.FairnessFIFO:
 			l.ranks = append(l.ranks, uint64(p.Sequence))
-		case l.sealed:
-			l.ranks = append(l.ranks, LateRank(p.Sequence))
-		case p.JoinedAt.Before(l.activity.DrawClosesAt()):
+		case !l.sealed && l.inDraw(p):
 			l.chain = Chain(l.chain, p)
 			l.drawn++
 			l.users = append(l.users, p.UserID)
@@ -46,6 +53,13 @@ func (l *Line) Append(page []admission.Place) {
 			l.ranks = append(l.ranks, LateRank(p.Sequence))
 		}
 	}
+}
+
+func (l *Line) inDraw(p admission.Place) bool {
+	if l.covers != unpublished {
+		return l.cursor <= l.covers
+	}
+	return p.JoinedAt.Before(l.activity.DrawClosesAt())
 }
 
 // Chain links one line of the join log to those before it: SHA-256 over the link before
@@ -85,8 +99,12 @@ func (l *Line) Released(watermark uint64) int64 {
 	return int64(n)
 }
 
-// Advance moves a watermark on by at most people, never past the last rank given.
+// Advance moves a watermark on by at most people, never past the last rank given. Before
+// the draw it moves nobody: those behind the draw would come first.
 func (l *Line) Advance(watermark uint64, people int64) (next uint64, released int64) {
+	if !l.Sealed() {
+		return watermark, 0
+	}
 	at := l.Released(watermark)
 	to := min(at+people, int64(len(l.ranks)))
 	if to <= at {
@@ -95,6 +113,23 @@ func (l *Line) Advance(watermark uint64, people int64) (next uint64, released in
 	next = l.ranks[to-1] + 1
 	// Equal ranks are released together: a watermark cannot part them.
 	return next, l.Released(next) - at
+}
+
+// Proportional is Advance for a leader that has not read the join log to its end: it knows
+// how many people the published draw covers and how many have joined, and that ranks are
+// spread evenly. released is right in the mean; Line.Released corrects it later.
+func Proportional(watermark uint64, people, drawn, joined int64) (next uint64, released int64) {
+	if watermark < Drawn && drawn > 0 {
+		people = min(people, drawn)
+		next = min(watermark+Drawn/uint64(drawn)*uint64(people), Drawn)
+		return next, people
+	}
+	from := max(watermark, LateRank(drawn+1))
+	next = min(from+uint64(people), LateRank(joined+1))
+	if people <= 0 || next <= from {
+		return watermark, 0
+	}
+	return next, int64(next - from)
 }
 
 // Len is how many people are in the line.
@@ -142,5 +177,12 @@ const (
 // ActivityID is the activity whose line this is.
 func (l *Line) ActivityID() string { return l.activity.ID }
 
-// Sealed reports whether the draw is over.
-func (l *Line) Sealed() bool { return l.sealed }
+// Sealed reports whether ranks are final: the draw is over, or there is none.
+func (l *Line) Sealed() bool { return l.sealed || l.activity.Fairness.Mode == admission.FairnessFIFO }
+
+// DrawClosesAt is when joining for the draw ends, as this line divides people by it.
+func (l *Line) DrawClosesAt() time.Time { return l.activity.DrawClosesAt() }
+
+// Covers is how many people the published draw covers that this line was begun with;
+// negative when it was begun before there was one.
+func (l *Line) Covers() int64 { return l.covers }
