@@ -104,7 +104,9 @@ func (a *internalAPI) pay(c *gin.Context) {
 		a.refuse(c, Answer{Outcome: admission.InvalidArgument, Field: bad.Field, Detail: bad.Error()})
 		return
 	}
-	order, d := a.d.Pay(c.Request.Context(), orderID, payment)
+	ctx, cancel := personalBudget(c)
+	defer cancel()
+	order, d := a.d.Pay(ctx, orderID, payment)
 	if d.Refused() {
 		if d.Cause != nil {
 			a.d.Log.Warn("payment not taken", "event", "payment_refused", "order_id", orderID, "decision", d.Outcome.String(), "error", d.Cause)

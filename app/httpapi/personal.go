@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -136,7 +137,9 @@ var joinCall = call{resource: admission.CallJoin, body: bodyOptional, device: tr
 			return invalid(req, bad)
 		}
 	}
-	got, d := a.d.Room.Join(c.Request.Context(), req, in.Challenge)
+	ctx, cancel := personalBudget(c)
+	defer cancel()
+	got, d := a.d.Room.Join(ctx, req, in.Challenge)
 	if d.Refused() {
 		r := refused(d)
 		r.answer.Challenge = got.Need
@@ -177,7 +180,9 @@ var ticketCall = call{resource: admission.CallTicket, body: bodyRequired, device
 	if len(*in.Pass) > maxPassBytes {
 		*in.Pass = "" // no pass reads so; the room says so
 	}
-	got, d := a.d.Room.Exchange(c.Request.Context(), req, *in.Pass)
+	ctx, cancel := personalBudget(c)
+	defer cancel()
+	got, d := a.d.Room.Exchange(ctx, req, *in.Pass)
 	if d.Refused() {
 		r := refused(d)
 		r.answer.PollAfter, r.answer.Standing = got.Poll, got.Standing
@@ -201,7 +206,9 @@ var statusCall = call{resource: admission.CallStatus, answer: func(a *API, c *gi
 		return invalid(req, bad)
 	}
 	req.RequestID = id
-	rec, d := a.d.Results.Request(c.Request.Context(), req.UserID, id, ref)
+	ctx, cancel := personalBudget(c)
+	defer cancel()
+	rec, d := a.d.Results.Request(ctx, req.UserID, id, ref)
 	if d.Refused() {
 		r := refused(d)
 		r.answer.RequestID = id
@@ -253,7 +260,9 @@ func oneOrder(c *gin.Context, req *admission.Request, do func(ctx context.Contex
 	if !admission.ValidDecimal(id) {
 		return invalid(req, &fieldError{"order_id", "must be a decimal of 1 to 2^63-1"})
 	}
-	o, d := do(c.Request.Context(), req.UserID, id)
+	ctx, cancel := personalBudget(c)
+	defer cancel()
+	o, d := do(ctx, req.UserID, id)
 	if d.Refused() {
 		r := refused(d)
 		r.answer.OrderID = id
@@ -296,4 +305,12 @@ func appendWeights(b []byte, w map[string]float64) []byte {
 		}
 	}
 	return append(b, '}')
+}
+
+// personalWithin bounds a call that is no submit: long enough for a database that is busy,
+// far below the time at which the connection would be cut. What is away then is a 503.
+const personalWithin = 3 * time.Second
+
+func personalBudget(c *gin.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.Request.Context(), personalWithin)
 }
