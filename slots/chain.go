@@ -16,47 +16,41 @@ import (
 // those are there that have a rule.
 func (g *Gate) newEnterChain(v *view) *base.SlotChain {
 	c, u := g.newChain(v, admission.CallSubmit, false)
-	add := func(order uint32, stage admission.Stage, check func(*visit) admission.Decision) {
-		g.add(c, v, order, stage, check)
-	}
-	add(500, admission.StageMode, g.mode) //             NORMAL..CLOSED   503
+	c.stage(500, admission.StageMode, (*Gate).mode) //             NORMAL..CLOSED   503
 	if len(v.snapshot.Sentinel.System) > 0 {
-		c.AddRuleCheckSlot(newSystemSlot(v.snapshot.Sentinel.System)) // 1000 cpu, load, rt  503
+		c.sentinel(newSystemSlot(v.snapshot.Sentinel.System)) // 1000  cpu, load, rt    503
 	}
 	if u.flow {
-		c.AddRuleCheckSlot(flow.DefaultSlot) // 2000     instance, route  503
+		c.sentinel(newFlowSlot(v.snapshot.Sentinel.Flow, admission.CallSubmit)) // 2000 instance, route 503
 	}
-	add(2100, admission.StageSource, g.source)     //    address, prefix  429
-	add(2200, admission.StageSession, g.session)   //    JWT, remembered  401
-	add(2300, admission.StageTicket, g.ticket)     //    HMAC, binding    403
-	add(2400, admission.StageActivity, g.activity) //    opening hours    403
-	add(2500, admission.StageSoldOut, g.soldOut)   //    epoch mark       200
-	add(3000, admission.StageUser, g.user)         //    refunded later   429
-	add(3100, admission.StageDevice, g.device)     //    refunded later   429
-	g.addHotParams(c, v, u)                        // 4000 SKU hot-param  503
-	return c
+	c.stage(2100, admission.StageSource, (*Gate).source)     //    address, prefix  429
+	c.stage(2200, admission.StageSession, (*Gate).session)   //    JWT, remembered  401
+	c.stage(2300, admission.StageTicket, (*Gate).ticket)     //    HMAC, binding    403
+	c.stage(2400, admission.StageActivity, (*Gate).activity) //    opening hours    403
+	c.stage(2500, admission.StageSoldOut, (*Gate).soldOut)   //    epoch mark       200
+	c.stage(3000, admission.StageUser, (*Gate).user)         //    refunded later   429
+	c.stage(3100, admission.StageDevice, (*Gate).device)     //    refunded later   429
+	c.hotParams(u)                                           // 4000 SKU hot-param  503
+	return c.SlotChain
 }
 
 // newReserveChain is what a submit meets once its body has been read: the hard cap, then
 // what is paid for, then the one round trip (two with the cluster-wide user bucket).
 func (g *Gate) newReserveChain(v *view) *base.SlotChain {
 	c, u := g.newChain(v, admission.CallReserve, true)
-	add := func(order uint32, stage admission.Stage, check func(*visit) admission.Decision) {
-		g.add(c, v, order, stage, check)
-	}
 	if u.isolation {
-		c.AddRuleCheckSlot(isolation.DefaultSlot) // 3000  advisory         503
+		c.sentinel(isolation.DefaultSlot) // 3000                      advisory         503
 	}
-	g.addHotParams(c, v, u) // 4000
+	c.hotParams(u) // 4000
 	if u.breaker {
-		c.AddRuleCheckSlot(circuitbreaker.DefaultSlot) // 5000 they are ill 503
+		c.sentinel(circuitbreaker.DefaultSlot) // 5000                 they are ill     503
 		c.AddStatSlot(circuitbreaker.DefaultMetricStatSlot)
 	}
-	add(5500, admission.StageSeat, g.seat)             //          given back       503
-	add(6000, admission.StageLease, g.lease)           // paid           503
-	add(6500, admission.StageRemoteUser, g.remoteUser) // if switched on 429
-	add(7000, admission.StageNonce, g.nonce)           // round trip 1   403
-	return c
+	c.stage(5500, admission.StageSeat, (*Gate).seat)             // given back       503
+	c.stage(6000, admission.StageLease, (*Gate).lease)           // paid             503
+	c.stage(6500, admission.StageRemoteUser, (*Gate).remoteUser) // if switched on   429
+	c.stage(7000, admission.StageNonce, (*Gate).nonce)           // round trip 1     403
+	return c.SlotChain
 }
 
 // newCallChain is what every call that is no submit meets: its own flow rule, its
@@ -64,24 +58,24 @@ func (g *Gate) newReserveChain(v *view) *base.SlotChain {
 func (g *Gate) newCallChain(v *view, call admission.Call) *base.SlotChain {
 	c, u := g.newChain(v, call, false)
 	if u.flow {
-		c.AddRuleCheckSlot(flow.DefaultSlot)
+		c.sentinel(newFlowSlot(v.snapshot.Sentinel.Flow, call))
 	}
-	source := g.source
+	source := (*Gate).source
 	if call == admission.CallStatus || call == admission.CallOrder {
-		source = g.pollSource
+		source = (*Gate).pollSource
 	}
-	g.add(c, v, 2100, admission.StageSource, source)
+	c.stage(2100, admission.StageSource, source)
 	if call != admission.CallSession { // nobody has a name yet
-		g.add(c, v, 2200, admission.StageSession, g.session)
-		g.add(c, v, 3000, admission.StageUser, func(v *visit) admission.Decision { return g.caller(v, call) })
+		c.stage(2200, admission.StageSession, (*Gate).session)
+		c.stage(3000, admission.StageUser, func(g *Gate, v *visit) admission.Decision { return g.caller(v, call) })
 	}
-	g.addHotParams(c, v, u)
-	return c
+	c.hotParams(u)
+	return c.SlotChain
 }
 
 // newChain begins a chain with what every resource counts.
-func (g *Gate) newChain(v *view, call admission.Call, inbound bool) (*base.SlotChain, uses) {
-	c, u := base.NewSlotChain(), usesOf(&v.snapshot.Sentinel, g.resources[call].Name())
+func (g *Gate) newChain(v *view, call admission.Call, inbound bool) (*chain, uses) {
+	c, u := &chain{SlotChain: base.NewSlotChain(), gate: g, view: v}, usesOf(&v.snapshot.Sentinel, g.resources[call].Name())
 	c.AddStatPrepareSlot(prepare(g.resources[call]))
 	c.AddStatSlot(&statistics{inbound: inbound, blocks: g.metrics.blocks[call]})
 	if u.flow {
@@ -90,50 +84,52 @@ func (g *Gate) newChain(v *view, call admission.Call, inbound bool) (*base.SlotC
 	return c, u
 }
 
-// add appends a stage unless the rules switched it off. Only optional stages can be;
+// chain is a Sentinel chain while it is built, in ascending order: stages of ours that
+// follow one another share a slot, and a slot of Sentinel's parts them.
+type chain struct {
+	*base.SlotChain
+	gate *Gate
+	view *view
+	last *stages // nil: the next stage begins a slot
+}
+
+// stage appends a stage unless the rules switched it off. Only optional stages can be;
 // the rules refuse to name another.
-func (g *Gate) add(c *base.SlotChain, v *view, order uint32, stage admission.Stage, check func(*visit) admission.Decision) {
-	state := v.stages[stage]
+func (c *chain) stage(order uint32, name admission.Stage, check func(*Gate, *visit) admission.Decision) {
+	state := c.view.stages[name]
 	if state == rules.Off {
 		return
 	}
 	block := base.BlockTypeUnknown
-	if stage == admission.StageSource || stage == admission.StageUser || stage == admission.StageDevice {
+	if name == admission.StageSource || name == admission.StageUser || name == admission.StageDevice {
 		block = base.BlockTypeHotSpotParamFlow // hot-param rules on the bounded engine
 	}
-	c.AddRuleCheckSlot(&slot{stage: stage, order: order, shadow: state == rules.Shadow, block: blocked(block, stage), check: check, gate: g})
+	if c.last == nil {
+		c.last = &stages{order: order, gate: c.gate}
+		c.AddRuleCheckSlot(c.last)
+	}
+	c.last.list = append(c.last.list, stage{name: name, shadow: state == rules.Shadow, block: blocked(block, name), check: check})
 }
 
-// addHotParams appends Sentinel's hot-param slot, if it has a rule, under the switch of
-// the SKU stage.
-func (g *Gate) addHotParams(c *base.SlotChain, v *view, u uses) {
+// sentinel appends a slot of Sentinel's own.
+func (c *chain) sentinel(s base.RuleCheckSlot) {
+	c.last = nil
+	c.AddRuleCheckSlot(s)
+}
+
+// hotParams appends Sentinel's hot-param slot, if it has a rule, under the switch of the
+// SKU stage.
+func (c *chain) hotParams(u uses) {
 	if !u.hotspot {
 		return
 	}
 	s := &hotParams{needs: u.params}
-	switch v.stages[admission.StageSKU] {
+	switch c.view.stages[admission.StageSKU] {
 	case rules.Off:
 	case rules.Shadow:
-		c.AddRuleCheckSlot(&shadowed{RuleCheckSlot: s, stage: admission.StageSKU, gate: g})
+		c.sentinel(&shadowed{RuleCheckSlot: s, stage: admission.StageSKU, gate: c.gate})
 	default:
-		c.AddRuleCheckSlot(s)
+		c.sentinel(s)
 		c.AddStatSlot(hotspot.DefaultConcurrencyStatSlot)
 	}
-}
-
-// shadowed evaluates and counts a slot of Sentinel's own without enforcing it.
-type shadowed struct {
-	base.RuleCheckSlot
-	stage admission.Stage
-	gate  *Gate
-}
-
-// Check lets everything pass.
-func (s *shadowed) Check(ctx *base.EntryContext) *base.TokenResult {
-	if r := s.RuleCheckSlot.Check(ctx); r != nil && r.IsBlocked() {
-		s.gate.metrics.shadow(s.stage)
-		visitOf(ctx).decision = admission.Decision{}
-		ctx.RuleCheckResult.ResetToPass()
-	}
-	return nil
 }

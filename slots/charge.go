@@ -8,7 +8,7 @@ import (
 // charge is what a request took from a limiter and may get back.
 type charge struct {
 	table *limit.Keyed // nil: the prefixes
-	key   limit.Key
+	id    uint64
 	rate  limit.Rate
 }
 
@@ -17,9 +17,9 @@ const maxCharges = 4
 
 // refundable remembers a charge. What user, device and source were charged goes back
 // when a later stage says "we are full": it was not they who were too fast.
-func (v *visit) refundable(g *Gate, c charge) {
+func (v *visit) refundable(c charge) {
 	if v.charged == 0 {
-		v.req.OnEnd(func(d admission.Decision) { v.refund(g, d) })
+		v.req.AtEnd(v)
 	}
 	v.charges[v.charged] = c
 	v.charged++
@@ -29,20 +29,25 @@ func (v *visit) refundable(g *Gate, c charge) {
 // same stage registers the refund.
 func (v *visit) refundableShadow(c charge) { v.shadows = append(v.shadows, c) }
 
-func (v *visit) refund(g *Gate, d admission.Decision) {
+// Settle refunds, if the request was shed.
+func (v *visit) Settle(d admission.Decision) {
 	if !d.Outcome.Shed() {
 		return
 	}
 	now := limit.Instant(v.req.Mono)
 	for _, c := range v.shadows {
-		c.table.Refund(now, c.key, 1, c.rate)
+		c.refund(now, v.gate)
 	}
 	for _, c := range v.charges[:v.charged] {
-		if c.table != nil {
-			c.table.Refund(now, c.key, 1, c.rate)
-		} else {
-			g.prefixes.Refund(now, c.key.ID, 1)
-		}
+		c.refund(now, v.gate)
 	}
 	v.charged, v.shadows = 0, nil
+}
+
+func (c *charge) refund(now limit.Instant, g *Gate) {
+	if c.table == nil {
+		g.prefixes.Refund(now, c.id, 1)
+		return
+	}
+	c.table.Refund(now, limit.Key{ID: c.id}, 1, c.rate)
 }

@@ -6,33 +6,47 @@ import "sync"
 // same nonce under another request_id) costs no round trip. It is a saving only: what
 // it forgot, the limiter store knows.
 //
-// Two generations of at most claimsPerGeneration each; when the young one is full it
-// becomes the old one. About 20 MB at the most.
-type claimMemory struct {
-	mu         sync.RWMutex
-	young, old map[claimKey]string // to request_id; guarded by mu
+// A key is the seeded hash of user and nonce, and has one place: whoever comes there next
+// is remembered instead. 1.5 MB and the request_ids. Two claims of 64 equal bits, which
+// would refuse the second, are not expected in the life of a process.
+type claimMemory struct{ shards [claimShards]claimShard }
+
+type claimShard struct {
+	mu     sync.Mutex
+	places [claimsPerShard]claimed // guarded by mu
 }
 
-type claimKey struct{ user, nonce string }
-
-const claimsPerGeneration = 32_768
-
-func newClaimMemory() *claimMemory { return &claimMemory{young: map[claimKey]string{}} }
-
-func (m *claimMemory) get(k claimKey) (requestID string, ok bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if requestID, ok = m.young[k]; !ok {
-		requestID, ok = m.old[k]
-	}
-	return requestID, ok
+type claimed struct {
+	key       uint64
+	requestID string
 }
 
-func (m *claimMemory) put(k claimKey, requestID string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.young) >= claimsPerGeneration {
-		m.old, m.young = m.young, make(map[claimKey]string, claimsPerGeneration)
+const (
+	claimShards    = 64
+	claimsPerShard = 1024
+)
+
+func newClaimMemory() *claimMemory { return &claimMemory{} }
+
+// get tells the first request_id of a claim.
+func (m *claimMemory) get(key uint64) (requestID string, ok bool) {
+	s, at := m.place(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := &s.places[at]; key != 0 && c.key == key {
+		return c.requestID, true
 	}
-	m.young[k] = requestID
+	return "", false
+}
+
+// put remembers it. What it keeps of the request is the text of its id.
+func (m *claimMemory) put(key uint64, requestID string) {
+	s, at := m.place(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.places[at] = claimed{key, requestID}
+}
+
+func (m *claimMemory) place(key uint64) (s *claimShard, at uint64) {
+	return &m.shards[key%claimShards], key / claimShards % claimsPerShard
 }

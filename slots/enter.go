@@ -49,19 +49,19 @@ func (g *Gate) sourceOf(v *visit, salt uint64) admission.Decision {
 	if d := g.sources.Allow(now, key, 1, rate); !d.OK {
 		return g.limited(admission.StageSource, reason, d)
 	}
-	v.refundable(g, charge{table: g.sources, key: key, rate: rate})
+	v.refundable(charge{table: g.sources, id: key.ID, rate: rate})
 	if r, ok := v.view.sourceOverrides[req.SourcePrefixKey]; ok { // a bucket of its own, not a shared stripe
 		key := limit.Key{ID: key.Prefix, Prefix: key.Prefix}
 		if d := g.sources.Allow(now, key, 1, r); !d.OK {
 			return g.limited(admission.StageSource, admission.ReasonSourcePrefixRate, d)
 		}
-		v.refundable(g, charge{table: g.sources, key: key, rate: r})
+		v.refundable(charge{table: g.sources, id: key.ID, rate: r})
 		return admission.Decision{}
 	}
 	if d := g.prefixes.Allow(now, key.Prefix, 1); !d.OK {
 		return g.limited(admission.StageSource, admission.ReasonSourcePrefixRate, d)
 	}
-	v.refundable(g, charge{key: limit.Key{ID: key.Prefix}})
+	v.refundable(charge{id: key.Prefix})
 	return admission.Decision{}
 }
 
@@ -117,7 +117,7 @@ func (g *Gate) user(v *visit) admission.Decision {
 		g.top.verified(req)
 	}
 	rate := v.policy.userRate(req.UserID)
-	key := limit.Key{ID: g.config.Hasher.Join(req.Activity.ID, req.SKU.ID, req.UserID), Prefix: req.SourcePrefixKey}
+	key := limit.Key{ID: g.config.Hasher.Extend(v.scope, req.UserID), Prefix: req.SourcePrefixKey}
 	if wait := g.penalties.Serving(now, key.ID); wait > 0 {
 		return punished(admission.StageUser, wait)
 	}
@@ -128,7 +128,7 @@ func (g *Gate) user(v *visit) admission.Decision {
 		g.penalties.Refused(now, key.ID, v.view.penalty)
 		return g.limited(admission.StageUser, admission.ReasonUserRate, d)
 	}
-	v.refundable(g, charge{table: g.users, key: key, rate: rate})
+	v.refundable(charge{table: g.users, id: key.ID, rate: rate})
 	v.userKey, v.userRate = key, rate
 	return admission.Decision{}
 }
@@ -138,14 +138,14 @@ func (g *Gate) user(v *visit) admission.Decision {
 func (g *Gate) device(v *visit) admission.Decision {
 	req, now := v.req, limit.Instant(v.req.Mono)
 	rate := v.policy.deviceRate(req.DeviceHash)
-	key := limit.Key{ID: g.config.Hasher.Join(req.Activity.ID, req.SKU.ID, req.DeviceHash), Prefix: req.SourcePrefixKey}
+	key := limit.Key{ID: g.config.Hasher.Extend(v.scope, req.DeviceHash), Prefix: req.SourcePrefixKey}
 	if wait := g.penalties.Serving(now, key.ID); wait > 0 && v.policy.deviceRefuses {
 		return punished(admission.StageDevice, wait)
 	}
 	g.shadowLimit(v, admission.StageDevice, &v.policy.device, req.DeviceHash, key)
 	d := g.devices.Allow(now, key, 1, rate)
 	if d.OK {
-		v.refundable(g, charge{table: g.devices, key: key, rate: rate})
+		v.refundable(charge{table: g.devices, id: key.ID, rate: rate})
 		return admission.Decision{}
 	}
 	g.penalties.Refused(now, key.ID, v.view.penalty)

@@ -125,16 +125,14 @@ func NewGate(c Config) (*Gate, error) {
 	return g, nil
 }
 
-// inMemory is the context of the chains that call nobody.
-var inMemory = context.Background()
-
 // Enter decides a submit from path and headers, in memory. The entry is over when it
 // returns: a slow body must not count as a slow request.
 func (g *Gate) Enter(req *admission.Request) admission.Decision {
-	v, ok := g.visit(inMemory, req)
-	if !ok {
+	v := g.visit(req)
+	if v == nil {
 		return notReady
 	}
+	req.Visit = v
 	v.counted = g.top.arrived(req)
 	if entry, passed := enter(v.view.enter, g.resources[admission.CallSubmit], v, false); passed {
 		if shadow := g.shadowEntry(v, admission.CallSubmit); shadow != nil {
@@ -148,11 +146,13 @@ func (g *Gate) Enter(req *admission.Request) admission.Decision {
 // Reserve takes a seat, a token and the nonce. The entry is left when the request ends,
 // with the error that Sentinel's breaker counts.
 func (g *Gate) Reserve(ctx context.Context, req *admission.Request) admission.Decision {
-	v, ok := g.visit(ctx, req)
-	if !ok {
+	v, ok := req.Visit.(*visit)
+	if ok && v.gate == g && v.req == req {
+		v.decision = admission.Decision{}
+	} else if v = g.visit(req); v == nil { // nobody entered, or a copy did
 		return notReady
 	}
-	v.budgets = g.config.Budgets()
+	v.ctx, v.budgets = ctx, g.config.Budgets()
 	entry, passed := enter(v.view.reserve, g.resources[admission.CallReserve], v, true)
 	if passed {
 		leaveWith(req, entry)
@@ -165,21 +165,28 @@ func (g *Gate) Reserve(ctx context.Context, req *admission.Request) admission.De
 
 // leaveWith exits an entry when the request ends, with the error that breakers count.
 func leaveWith(req *admission.Request, entry *base.SentinelEntry) {
-	req.OnEnd(func(d admission.Decision) {
-		if d.Outcome == admission.DependencyUnavailable {
-			entry.SetError(errUnavailable)
-		}
-		rules.TickSentinel()
-		entry.Exit()
-	})
+	req.AtEnd((*leaving)(entry))
+}
+
+// leaving is an entry that the end of its request exits.
+type leaving base.SentinelEntry
+
+// Settle exits.
+func (l *leaving) Settle(d admission.Decision) {
+	entry := (*base.SentinelEntry)(l)
+	if d.Outcome == admission.DependencyUnavailable {
+		entry.SetError(errUnavailable)
+	}
+	rules.TickSentinel()
+	entry.Exit()
 }
 
 var errUnavailable = errors.New("dependency unavailable")
 
 // Call decides on a call that is no submit: its flow rule, its source, its user.
 func (g *Gate) Call(call admission.Call, req *admission.Request) admission.Decision {
-	v, ok := g.visit(inMemory, req)
-	if !ok {
+	v := g.visit(req)
+	if v == nil {
 		return notReady
 	}
 	if entry, passed := enter(v.view.calls[call], g.resources[call], v, false); passed {
@@ -194,7 +201,7 @@ func (g *Gate) Call(call admission.Call, req *admission.Request) admission.Decis
 // ChargeSource counts a request that the guard refused against its source; the answer
 // stays the guard's, also when nothing is left.
 func (g *Gate) ChargeSource(req *admission.Request) {
-	if v, ok := g.visit(inMemory, req); ok {
+	if v := g.visit(req); v != nil {
 		g.source(v)
 	}
 }
@@ -216,18 +223,24 @@ func (g *Gate) Identify(req *admission.Request) admission.Decision {
 // notReady: no rules are in force. Nothing is admitted without them.
 var notReady = admission.Decision{Outcome: admission.DependencyUnavailable, Stage: admission.StageMode, Reason: admission.ReasonNotReady, RetryAfter: time.Second}
 
-func (g *Gate) visit(ctx context.Context, req *admission.Request) (*visit, bool) {
+// visit begins a visit under the rules in force; nil: there are none.
+func (g *Gate) visit(req *admission.Request) *visit {
 	w := g.view.Load()
 	if w == nil {
-		return nil, false
+		return nil
 	}
-	v := &visit{ctx: ctx, req: req, view: w}
-	if req.SKU != nil {
-		ref := req.Ref()
-		v.policy = w.policy(ref)
-		v.args[argSKU], v.args[argActivity] = v.policy.skuArg, v.policy.activityArg
+	v := &visit{gate: g, req: req, view: w}
+	if req.SKU == nil {
+		return v
 	}
-	return v, true
+	ref := req.Ref()
+	if v.policy = w.policy(ref); v.policy != w.fallback {
+		v.scope = v.policy.scope
+	} else {
+		v.scope = g.config.Hasher.Join(ref.ActivityID, ref.SKUID)
+	}
+	v.args[argSKU], v.args[argActivity] = v.policy.skuArg, v.policy.activityArg
+	return v
 }
 
 // caller limits one user on one kind of call.
@@ -240,7 +253,7 @@ func (g *Gate) caller(v *visit, call admission.Call) admission.Decision {
 	if !d.OK {
 		return g.limited(admission.StageUser, admission.ReasonUserRate, d)
 	}
-	v.refundable(g, charge{table: g.callers, key: key, rate: rate})
+	v.refundable(charge{table: g.callers, id: key.ID, rate: rate})
 	return admission.Decision{}
 }
 

@@ -225,11 +225,11 @@ func TestT01EveryTypeOfItem(t *testing.T) {
 // TestT01MissingArgumentRefuses: Sentinel lets a request pass that lacks a rule's argument.
 func TestT01MissingArgumentRefuses(t *testing.T) {
 	b := newBed(t, with(`"flow":"none","system":"none","hotspot":[{"resource":"seckill.submit","metricType":1,"paramKey":"device","threshold":100,"durationInSec":1,"engine":"sentinel"}]`))
-	v, _ := b.gate.visit(t.Context(), b.request("7"))
+	v := b.gate.visit(b.request("7"))
 	v.req.DeviceHash = ""
 	chain, _ := b.gate.newChain(v.view, admission.CallSubmit, false)
-	b.gate.addHotParams(chain, v.view, usesOf(&v.view.snapshot.Sentinel, "seckill.submit"))
-	if _, passed := enter(chain, b.gate.resources[admission.CallSubmit], v, false); passed {
+	chain.hotParams(usesOf(&v.view.snapshot.Sentinel, "seckill.submit"))
+	if _, passed := enter(chain.SlotChain, b.gate.resources[admission.CallSubmit], v, false); passed {
 		t.Error("a request without the argument passed")
 	}
 	b.want(v.decision, admission.DependencyUnavailable, admission.StageSKU)

@@ -33,15 +33,15 @@ func (g *Gate) InspectLimiter(dimension, key string) (any, error) {
 		return nil, err
 	}
 	now := g.config.Clock()
-	v := t.table.Inspect(now, t.key, t.rate)
+	v := t.table.Inspect(now, limit.Key{ID: t.id}, t.rate)
 	hash := ""
 	if dimension == "source" {
-		hash = sourceHash(t.key.ID)
+		hash = sourceHash(t.id)
 	}
 	return LimiterView{
 		Hash:      hash,
 		Dimension: dimension, Key: key, Tracked: v.Tracked, Remaining: v.Remaining, FullInMS: v.FullIn.Milliseconds(),
-		PerSecond: t.rate.PerSecond(), Burst: t.rate.Burst(), PenaltyMS: g.penalties.Serving(now, t.key.ID).Milliseconds(),
+		PerSecond: t.rate.PerSecond(), Burst: t.rate.Burst(), PenaltyMS: g.penalties.Serving(now, t.id).Milliseconds(),
 	}, nil
 }
 
@@ -51,7 +51,7 @@ func (g *Gate) ResetLimiter(dimension, key string) error {
 	if err != nil {
 		return err
 	}
-	tracked, punished := t.table.Reset(t.key), g.penalties.Pardon(t.key.ID)
+	tracked, punished := t.table.Reset(limit.Key{ID: t.id}), g.penalties.Pardon(t.id)
 	if !tracked && !punished {
 		return fmt.Errorf("limiter %s has no key %s: %w", dimension, key, admission.ErrNotFound)
 	}
@@ -68,7 +68,7 @@ func (g *Gate) bucketOf(dimension, key string) (charge, error) {
 		if !admission.ValidDecimal(key) {
 			return charge{}, fmt.Errorf("%s is no user id: %w", key, admission.ErrNotFound)
 		}
-		return charge{table: g.callers, key: limit.Key{ID: h.Join(c.String(), key)}, rate: w.callRate(c, key)}, nil
+		return charge{table: g.callers, id: h.Join(c.String(), key), rate: w.callRate(c, key)}, nil
 	}
 	switch dimension {
 	case "source":
@@ -81,18 +81,18 @@ func (g *Gate) bucketOf(dimension, key string) (charge, error) {
 		if r, ok := w.sourceOverrides[id]; ok {
 			rate = r
 		}
-		return charge{table: g.sources, key: limit.Key{ID: id}, rate: rate}, nil
+		return charge{table: g.sources, id: id, rate: rate}, nil
 	case "user", "device":
 		parts := strings.SplitN(key, ":", 3)
 		if len(parts) != 3 {
 			return charge{}, fmt.Errorf("the key of a %s is activity:sku:%s: %w", dimension, dimension, admission.ErrNotFound)
 		}
 		p := w.policy(admission.SKURef{ActivityID: parts[0], SKUID: parts[1]})
-		id := limit.Key{ID: h.Join(parts...)}
+		id := h.Join(parts...)
 		if dimension == "device" {
-			return charge{table: g.devices, key: id, rate: p.deviceRate(parts[2])}, nil
+			return charge{table: g.devices, id: id, rate: p.deviceRate(parts[2])}, nil
 		}
-		return charge{table: g.users, key: id, rate: p.userRate(parts[2])}, nil
+		return charge{table: g.users, id: id, rate: p.userRate(parts[2])}, nil
 	case "status":
 		return call(admission.CallStatus)
 	case "join":

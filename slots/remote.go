@@ -1,7 +1,6 @@
 package slots
 
 import (
-	"context"
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -21,8 +20,8 @@ func (g *Gate) remoteUser(v *visit) admission.Decision {
 	if g.config.Limiters == nil {
 		return unknown
 	}
-	ctx, cancel := context.WithTimeout(v.ctx, v.budgets.Claim)
-	defer cancel()
+	ctx := withBudget(v.ctx, v.budgets.Claim)
+	defer ctx.cancel()
 	taken, err := g.config.Limiters.Take(ctx, []admission.Take{remoteTake(req, v.policy.user.keyed.For(req.UserID))})
 	if err == nil && len(taken) == 1 {
 		err = taken[0].Err

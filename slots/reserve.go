@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/limit"
 )
 
 // seat takes one of the SKU's seats in flight: the hard cap, which Sentinel's own
@@ -15,9 +16,15 @@ func (g *Gate) seat(v *visit) admission.Decision {
 	if !seats.TryAcquire() {
 		return admission.Decision{Outcome: admission.Overloaded, Stage: admission.StageSeat, Reason: admission.ReasonSeats, RetryAfter: seatRetry}
 	}
-	v.req.OnEnd(func(admission.Decision) { seats.Release() })
+	v.req.AtEnd((*seatTaken)(seats))
 	return admission.Decision{}
 }
+
+// seatTaken is one seat, to be given back.
+type seatTaken limit.Seats
+
+// Settle gives it back.
+func (s *seatTaken) Settle(admission.Decision) { (*limit.Seats)(s).Release() }
 
 // seatRetry: a seat comes back within the request budget, and a full house empties in a
 // few of them.
@@ -31,14 +38,20 @@ func (g *Gate) lease(v *visit) admission.Decision {
 	if d.Refused() {
 		return d
 	}
-	v.req.OnEnd(func(d admission.Decision) {
-		switch d.Outcome {
-		case admission.ReplayRejected, admission.RequestIDConflict, admission.Replayed, admission.RateLimited:
-			giveBack()
-		default: // spent: it was admitted, or nobody knows
-		}
-	})
+	v.req.AtEnd(token(giveBack))
 	return admission.Decision{}
+}
+
+// token gives a token of the lease back.
+type token func()
+
+// Settle keeps it spent when the request was admitted, or nobody knows.
+func (giveBack token) Settle(d admission.Decision) {
+	switch d.Outcome {
+	case admission.ReplayRejected, admission.RequestIDConflict, admission.Replayed, admission.RateLimited:
+		giveBack()
+	default:
+	}
 }
 
 // nonce binds the ticket's nonce to this request_id: the first of the two round trips.
@@ -46,13 +59,13 @@ func (g *Gate) lease(v *visit) admission.Decision {
 // reads as "same".
 func (g *Gate) nonce(v *visit) admission.Decision {
 	req := v.req
-	key := claimKey{user: req.UserID, nonce: req.Nonce}
+	key := g.config.Hasher.Join(req.UserID, req.Nonce)
 	if first, ok := g.claims.get(key); ok && first != req.RequestID {
 		g.metrics.claim("local_conflict")
 		return g.replayed(req, first)
 	}
-	ctx, cancel := context.WithTimeout(v.ctx, v.budgets.Claim)
-	defer cancel()
+	ctx := withBudget(v.ctx, v.budgets.Claim)
+	defer ctx.cancel()
 	res, err := g.config.Nonces.Claim(ctx, admission.ClaimArgs{
 		UserID: req.UserID, Nonce: req.Nonce, RequestID: req.RequestID, Ref: req.Ref(), BodyHash: req.BodyHash,
 		TTL: req.Activity.ClosesAt.Sub(req.Now) + claimBuffer,

@@ -45,6 +45,23 @@ func (g *Gate) newShadowChain(v *view, call admission.Call) *base.SlotChain {
 	return c
 }
 
+// shadowed evaluates and counts a slot of Sentinel's own without enforcing it.
+type shadowed struct {
+	base.RuleCheckSlot
+	stage admission.Stage
+	gate  *Gate
+}
+
+// Check lets everything pass.
+func (s *shadowed) Check(ctx *base.EntryContext) *base.TokenResult {
+	if r := s.RuleCheckSlot.Check(ctx); r != nil && r.IsBlocked() {
+		s.gate.metrics.shadow(s.stage)
+		visitOf(ctx).decision = admission.Decision{}
+		ctx.RuleCheckResult.ResetToPass()
+	}
+	return nil
+}
+
 // shadowEntry sends a request that passed through the shadow rules of its resource. The
 // caller exits what it returns; nil: there is nothing to exit.
 func (g *Gate) shadowEntry(v *visit, call admission.Call) *base.SentinelEntry {
@@ -78,7 +95,7 @@ func (g *Gate) shadowCharge(v *visit, stage admission.Stage, key limit.Key, r li
 		g.metrics.shadow(stage)
 		return
 	}
-	v.refundableShadow(charge{table: g.shadows, key: key, rate: r})
+	v.refundableShadow(charge{table: g.shadows, id: key.ID, rate: r})
 }
 
 // shadowResources are where Sentinel keeps shadow rules; never inbound.

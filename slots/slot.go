@@ -11,21 +11,23 @@ import (
 	"github.com/sluice-io/sluice/rules"
 )
 
-// visit is one request on its way through the chains: the one value that Sentinel
+// visit is one request on its way through both chains: the one value that Sentinel
 // carries for us. One goroutine owns it; it is never pooled, so nothing that outlives
 // an entry can read another request through it.
 type visit struct {
+	gate     *Gate
+	req      *admission.Request
+	view     *view           // the rules in force when the request came, for both chains
 	ctx      context.Context // of Reserve; its stages call the stores
 	budgets  Budgets         // of Reserve
-	req      *admission.Request
-	view     *view // the rules in force when the request came, for both chains
 	policy   *policy
+	scope    uint64 // the hash of activity and SKU, with which the keys of users and devices begin
 	charges  [maxCharges]charge
 	charged  int
 	shadows  []charge  // of shadow limits; nil for almost every request
-	counted  bool      // among the top
 	userKey  limit.Key // set by the user stage, for the device stage
 	userRate limit.Rate
+	counted  bool // among the top
 	decision admission.Decision
 	args     [argCount]any
 }
@@ -42,38 +44,46 @@ const (
 	argCount
 )
 
-// slot makes a stage a Sentinel rule-check slot.
-type slot struct {
-	stage  admission.Stage
-	order  uint32
+// stage is one decision of ours.
+type stage struct {
+	name   admission.Stage
 	shadow bool
 	block  []base.BlockErrorOption
-	check  func(*visit) admission.Decision
-	gate   *Gate
+	check  func(*Gate, *visit) admission.Decision
+}
+
+// stages makes stages that follow one another a Sentinel rule-check slot.
+type stages struct {
+	order uint32 // of the first
+	list  []stage
+	gate  *Gate
 }
 
 // Order places the slot in its chain.
-func (s *slot) Order() uint32 { return s.order }
+func (s *stages) Order() uint32 { return s.order }
 
-// Check runs the stage. A panic refuses: Sentinel itself would let the request pass.
-// The block goes through the context's own result: a shared one is reset by the pool
-// of another request and passes from then on.
-func (s *slot) Check(ctx *base.EntryContext) (result *base.TokenResult) {
-	v := visitOf(ctx)
+// Check runs the stages until one refuses. A panic refuses, in the name of its stage:
+// Sentinel itself would let the request pass. The block goes through the context's own
+// result: a shared one is reset by the pool of another request and passes from then on.
+func (s *stages) Check(ctx *base.EntryContext) (result *base.TokenResult) {
+	v, at := visitOf(ctx), 0
 	defer func() {
 		if p := recover(); p != nil {
-			result = refuse(ctx, v, s.block, panicked(s.stage, p))
+			result = refuse(ctx, v, s.list[at].block, panicked(s.list[at].name, p))
 		}
 	}()
-	d := s.check(v)
-	if !d.Refused() {
-		return nil
+	for ; at < len(s.list); at++ {
+		stage := &s.list[at]
+		d := stage.check(s.gate, v)
+		if !d.Refused() {
+			continue
+		}
+		if !stage.shadow {
+			return refuse(ctx, v, stage.block, d)
+		}
+		s.gate.metrics.shadow(stage.name)
 	}
-	if s.shadow {
-		s.gate.metrics.shadow(s.stage)
-		return nil
-	}
-	return refuse(ctx, v, s.block, d)
+	return nil
 }
 
 // refuse keeps the decision and blocks through the context's own result.

@@ -20,14 +20,26 @@ type statistics struct {
 func (*statistics) Order() uint32 { return stat.StatSlotOrder }
 
 func (s *statistics) OnEntryPassed(ctx *base.EntryContext) {
-	s.each(ctx, func(n base.StatNode) {
-		n.IncreaseConcurrency()
-		n.AddCount(base.MetricEventPass, int64(ctx.Input.BatchCount))
-	})
+	if ctx.StatNode != nil {
+		passed(ctx.StatNode, ctx)
+	}
+	if s.inbound {
+		passed(stat.InboundNode(), ctx)
+	}
+}
+
+func passed(n base.StatNode, ctx *base.EntryContext) {
+	n.IncreaseConcurrency()
+	n.AddCount(base.MetricEventPass, int64(ctx.Input.BatchCount))
 }
 
 func (s *statistics) OnEntryBlocked(ctx *base.EntryContext, err *base.BlockError) {
-	s.each(ctx, func(n base.StatNode) { n.AddCount(base.MetricEventBlock, int64(ctx.Input.BatchCount)) })
+	if ctx.StatNode != nil {
+		ctx.StatNode.AddCount(base.MetricEventBlock, int64(ctx.Input.BatchCount))
+	}
+	if s.inbound {
+		stat.InboundNode().AddCount(base.MetricEventBlock, int64(ctx.Input.BatchCount))
+	}
 	if s.blocks != nil { // nil: the resource of shadow rules
 		s.blocks.count(err.BlockType())
 	}
@@ -36,23 +48,21 @@ func (s *statistics) OnEntryBlocked(ctx *base.EntryContext, err *base.BlockError
 func (s *statistics) OnCompleted(ctx *base.EntryContext) {
 	rt := util.CurrentTimeMillis() - ctx.StartTime()
 	ctx.PutRt(rt)
-	s.each(ctx, func(n base.StatNode) {
-		if ctx.Err() != nil {
-			n.AddCount(base.MetricEventError, int64(ctx.Input.BatchCount))
-		}
-		n.AddCount(base.MetricEventRt, int64(rt))
-		n.AddCount(base.MetricEventComplete, int64(ctx.Input.BatchCount))
-		n.DecreaseConcurrency()
-	})
-}
-
-func (s *statistics) each(ctx *base.EntryContext, f func(base.StatNode)) {
 	if ctx.StatNode != nil {
-		f(ctx.StatNode)
+		completed(ctx.StatNode, ctx, rt)
 	}
 	if s.inbound {
-		f(stat.InboundNode())
+		completed(stat.InboundNode(), ctx, rt)
 	}
+}
+
+func completed(n base.StatNode, ctx *base.EntryContext, rt uint64) {
+	if ctx.Err() != nil {
+		n.AddCount(base.MetricEventError, int64(ctx.Input.BatchCount))
+	}
+	n.AddCount(base.MetricEventRt, int64(rt))
+	n.AddCount(base.MetricEventComplete, int64(ctx.Input.BatchCount))
+	n.DecreaseConcurrency()
 }
 
 // resources are the closed set of names that Sentinel knows. Submit and reserve are

@@ -41,7 +41,8 @@ type policy struct {
 	user, device  rates
 	deviceRefuses bool
 	seats         *limit.Seats
-	skuArg        any // boxed once: a parameter of Sentinel's hot-param rules
+	scope         uint64 // the hash of activity and SKU; see visit
+	skuArg        any    // boxed once: a parameter of Sentinel's hot-param rules
 	activityArg   any
 }
 
@@ -185,7 +186,7 @@ func (g *Gate) newPolicy(p *rules.Policy, ref admission.SKURef) *policy {
 	}
 	return &policy{
 		mode: p.Mode, user: newRates(p.User), device: newRates(p.Device), deviceRefuses: p.DeviceRefuses,
-		seats: seats, skuArg: ref.SKUID, activityArg: ref.ActivityID,
+		seats: seats, scope: g.config.Hasher.Join(ref.ActivityID, ref.SKUID), skuArg: ref.SKUID, activityArg: ref.ActivityID,
 	}
 }
 

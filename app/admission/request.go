@@ -41,11 +41,22 @@ type Request struct {
 
 	Decision Decision // the first refusal; zero while admitted
 
+	// What the pipeline found in its first chain and needs in its second; nil before the
+	// first. Only package slots looks into it.
+	Visit any
+
 	// What OnEnd registered. A submit registers six things; more do not fit the array.
-	releases [8]func(Decision)
-	more     []func(Decision)
+	releases [8]Settler
+	more     []Settler
 	held     int // of releases
 }
+
+// Settler gives back or counts what a request took, once its decision is known.
+type Settler interface{ Settle(Decision) }
+
+type settle func(Decision)
+
+func (f settle) Settle(d Decision) { f(d) }
 
 // Holder is what an instance remembers of a reservation from the log it follows.
 type Holder struct {
@@ -70,26 +81,29 @@ func (r *Request) Ref() SKURef { return SKURef{ActivityID: r.Activity.ID, SKUID:
 
 // OnEnd registers what must happen when the request is decided, whatever the
 // outcome: refunds, seats, counters. Functions run once, last registered first.
-func (r *Request) OnEnd(f func(Decision)) {
+func (r *Request) OnEnd(f func(Decision)) { r.AtEnd(settle(f)) }
+
+// AtEnd is [Request.OnEnd] for the hot path: a pointer that settles itself needs no closure.
+func (r *Request) AtEnd(s Settler) {
 	if r.held == len(r.releases) {
-		r.more = append(r.more, f)
+		r.more = append(r.more, s)
 		return
 	}
-	r.releases[r.held] = f
+	r.releases[r.held] = s
 	r.held++
 }
 
 // End runs what OnEnd registered. Calling it again does nothing.
 func (r *Request) End(d Decision) {
 	for i := len(r.more) - 1; i >= 0; i-- {
-		f := r.more[i]
+		s := r.more[i]
 		r.more = r.more[:i]
-		f(d)
+		s.Settle(d)
 	}
 	for r.held > 0 {
 		r.held--
-		f := r.releases[r.held]
+		s := r.releases[r.held]
 		r.releases[r.held] = nil
-		f(d)
+		s.Settle(d)
 	}
 }

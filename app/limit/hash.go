@@ -1,8 +1,8 @@
 package limit
 
 import (
-	"encoding/binary"
 	"hash/maphash"
+	"math/bits"
 )
 
 // Hasher turns the names of callers into keys with a seed of this process, so that
@@ -30,26 +30,37 @@ func (h Hasher) Bytes(name []byte) uint64 {
 	return nonzero(maphash.Bytes(h.seed, name))
 }
 
-// Join hashes a name of several parts, such as activity, SKU and user. Each part is
-// preceded by its length, so ("a", "bc") and ("ab", "c") differ. When a part is empty
-// the result is zero.
+// Join hashes a name of several parts, such as activity, SKU and user; ("a", "bc") and
+// ("ab", "c") differ. When a part is empty, or there is none, the result is zero.
 func (h Hasher) Join(parts ...string) uint64 {
-	var m maphash.Hash
-	m.SetSeed(h.seed)
-	var length [8]byte
-	for _, part := range parts {
-		if part == "" {
-			return 0
-		}
-		binary.LittleEndian.PutUint64(length[:], uint64(len(part)))
-		m.Write(length[:])
-		m.WriteString(part)
-	}
 	if len(parts) == 0 {
 		return 0
 	}
-	return nonzero(m.Sum64())
+	key := uint64(joinBegin)
+	for _, part := range parts {
+		key = h.Extend(key, part)
+	}
+	return key
 }
+
+// Extend hashes the name of key with one part more: Extend(Join(a, b), c) is Join(a, b, c).
+// Who asks for many names with the same beginning hashes that once.
+func (h Hasher) Extend(key uint64, part string) uint64 {
+	if key == 0 || part == "" {
+		return 0
+	}
+	// Each part is hashed apart, with the seed, and folded in by a product of 128 bits
+	// (as wyhash does), which does not commute: the two factors are salted differently.
+	hi, lo := bits.Mul64(key^joinKey, maphash.String(h.seed, part)^joinPart)
+	return nonzero(hi ^ lo)
+}
+
+// Odd, with as many ones as zeros, and unlike each other; nothing more.
+const (
+	joinBegin = 0x9e3779b97f4a7c15
+	joinKey   = 0xa0761d6478bd642f
+	joinPart  = 0xe7037ed1a0b428db
+)
 
 // nonzero keeps zero for "no key".
 func nonzero(h uint64) uint64 {
