@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,22 +52,34 @@ func reconcile(cmd *cobra.Command, c *config.Config, repair bool) error {
 	if err != nil {
 		return away("orders", err)
 	}
-	r := order.NewReconciler(s.stocks, s.orders, order.ReconcilerConfig{}, order.NewMetrics(registry), log)
+	metrics := order.NewMetrics(registry)
+	r := order.NewReconciler(s.stocks, s.orders, order.ReconcilerConfig{}, metrics, log)
 	var refs []admission.SKURef
+	ended := map[string]bool{}
 	for _, a := range activities {
+		ended[a.ID] = a.Ended
 		for i := range a.SKUs {
 			refs = append(refs, admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID})
 		}
 	}
 	lasting := []order.Difference{}
 	fresh := false
+	var shut []string // SKUs on sale that are not open
 	pass := func() error {
-		lasting, fresh = lasting[:0], false
+		lasting, fresh, shut = lasting[:0], false, shut[:0]
 		for _, ref := range refs {
-			l, f, err := r.Pass(ctx, ref, time.Now())
-			if errors.Is(err, admission.ErrNotFound) {
-				continue // an ended activity whose keys are gone
+			snap, err := s.stocks.Snapshot(ctx, ref)
+			lost := errors.Is(err, admission.ErrNotFound)
+			if err != nil && !lost {
+				return away("stock.redis", err)
 			}
+			if !ended[ref.ActivityID] && (lost || !snap.Open) {
+				shut = append(shut, fmt.Sprintf("activity %s SKU %s is closed until its stock is restored", ref.ActivityID, ref.SKUID))
+			}
+			if lost {
+				continue
+			}
+			l, f, err := r.Pass(ctx, ref, time.Now())
 			if err != nil {
 				return away("stock.redis", err)
 			}
@@ -90,12 +103,24 @@ func reconcile(cmd *cobra.Command, c *config.Config, repair bool) error {
 	}
 	repaired := 0
 	if repair {
+		var faults []error
 		for _, ref := range refs {
+			if _, err := s.stocks.Snapshot(ctx, ref); err != nil {
+				continue // gone with its activity, or restored below
+			}
 			n, err := r.Repair(ctx, ref)
-			if err != nil && !errors.Is(err, admission.ErrNotFound) {
-				return away("stock.redis", err)
+			if err != nil {
+				faults = append(faults, err)
 			}
 			repaired += n
+		}
+		if err := restoreAll(ctx, s, r, metrics, log, activities); err != nil {
+			faults = append(faults, err)
+		} else {
+			shut = shut[:0]
+		}
+		if err := errors.Join(faults...); err != nil {
+			return away("stock.redis", err)
 		}
 	}
 	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
@@ -103,17 +128,45 @@ func reconcile(cmd *cobra.Command, c *config.Config, repair bool) error {
 		for _, d := range lasting {
 			lines = append(lines, d.String())
 		}
-		if err := printJSON(cmd, map[string]any{"skus": len(refs), "differences": lines, "verdicts_applied": repaired}); err != nil {
+		if err := printJSON(cmd, map[string]any{"skus": len(refs), "differences": lines, "closed": append([]string{}, shut...), "verdicts_applied": repaired}); err != nil {
 			return err
 		}
 	} else {
 		for _, d := range lasting {
 			fmt.Fprintln(cmd.OutOrStdout(), d)
 		}
+		for _, line := range shut {
+			fmt.Fprintln(cmd.OutOrStdout(), line)
+		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%d SKUs, %d differences, %d verdicts applied\n", len(refs), len(lasting), repaired)
 	}
-	if len(lasting) > 0 && !repair {
-		return exit.Code(exit.No, errors.New("the stock store and SQL differ"))
+	if len(lasting)+len(shut) > 0 && !repair {
+		return exit.Code(exit.No, errors.New("the stock store and SQL differ, or a SKU is closed; --repair moves the store towards SQL"))
 	}
 	return nil
+}
+
+// restoreWithin bounds the wait of --repair for the order group to consume what was sent.
+const restoreWithin = time.Minute
+
+// restoreAll opens every SKU on sale that is closed, as the leader does.
+func restoreAll(ctx context.Context, s *stores, r *order.Reconciler, m *order.Metrics, log *slog.Logger, activities []admission.Activity) error {
+	ctx, cancel := context.WithTimeout(ctx, restoreWithin)
+	defer cancel()
+	term, err := s.orders.NextTerm(ctx)
+	if err != nil {
+		return err
+	}
+	restorer := order.NewRestorer(s.stocks, s.queue, r, m, log)
+	for {
+		waiting, err := restorer.Step(ctx, activities, term)
+		if waiting == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%d SKUs are still closed: their order messages are not all consumed", waiting), err)
+		case <-time.After(time.Second):
+		}
+	}
 }

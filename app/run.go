@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/exit"
+	"github.com/sluice-io/sluice/app/order"
 	"github.com/sluice-io/sluice/app/overload/cpu"
 	"github.com/sluice-io/sluice/rules"
 )
@@ -109,6 +110,19 @@ func (s *service) lead(ctx context.Context, term int64) {
 				live = append(live, *a)
 			}
 			_, err := s.recovery.Step(ctx, s.now(), live)
+			return err
+		})
+	})
+	running.Go(func() {
+		restorer := order.NewRestorer(s.stores.stocks, s.stores.queue, s.reconciler, s.orderMetrics, s.log)
+		s.every(ctx, recoverEvery, "restore", func(ctx context.Context) error {
+			var live []admission.Activity
+			for _, a := range s.directory.All() {
+				if s.now().Before(a.ClosesAt) {
+					live = append(live, *a)
+				}
+			}
+			_, err := restorer.Step(ctx, live, term)
 			return err
 		})
 	})

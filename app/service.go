@@ -74,12 +74,14 @@ type service struct {
 	limiterBreaker, stockBreaker *guard.Breaker
 	room                         *waitroom.Room
 
-	sender    *order.Sender
-	marks     *order.Marks
-	placer    *order.Placer
-	consumer  *order.Consumer
-	recovery  *order.Recovery
-	publisher *activity.Publisher
+	sender       *order.Sender
+	marks        *order.Marks
+	placer       *order.Placer
+	consumer     *order.Consumer
+	recovery     *order.Recovery
+	reconciler   *order.Reconciler
+	orderMetrics *order.Metrics
+	publisher    *activity.Publisher
 
 	leader  *control.Leader
 	fleet   *control.Fleet
@@ -350,6 +352,8 @@ func (s *service) buildPlacer(deriver *ticket.Deriver) error {
 		return err
 	}
 	s.consumer = order.NewConsumer(s.stores.orders, s.stores.stocks, order.ConsumerConfig{}, metrics, s.log)
+	s.orderMetrics = metrics
+	s.reconciler = order.NewReconciler(s.stores.stocks, s.stores.orders, order.ReconcilerConfig{}, metrics, s.log)
 	s.recovery = order.NewRecovery(s.stores.stocks, s.stores.orders, s.stores.queue, order.RecoveryConfig{}, metrics, s.log)
 	results := order.NewResults(s.stores.stocks, s.stores.orders, func(ref admission.SKURef) order.Look {
 		a := s.directory.ByID(ref.ActivityID)

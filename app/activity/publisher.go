@@ -63,8 +63,16 @@ func (p *Publisher) Publish(ctx context.Context, document []byte) (a admission.A
 	}
 	a = stored
 	for i := range a.SKUs {
+		ref := admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID}
+		if known && !p.Now().Before(before.OpensAt) {
+			// A stock that is gone from a sale under way was lost, with what it had sold: the
+			// leader restores it from SQL. Warming would sell it a second time.
+			if _, err := p.Stock.Snapshot(ctx, ref); errors.Is(err, admission.ErrNotFound) {
+				continue
+			}
+		}
 		_, err := p.Stock.Warm(ctx, admission.StockSpec{
-			Ref: admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID}, Version: a.Version,
+			Ref: ref, Version: a.Version,
 			Total: a.SKUs[i].Stock, OpensAt: a.OpensAt, ClosesAt: a.ClosesAt,
 		})
 		if err != nil {

@@ -174,6 +174,26 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// TestLostStockIsNotWarmed: the same document again, after the stock key of a sale under
+// way was lost, must not put the whole stock on sale a second time.
+func TestLostStockIsNotWarmed(t *testing.T) {
+	d := openDesk(t)
+	if _, err := d.publish(document()); err != nil {
+		t.Fatal(err)
+	}
+	ref := admission.SKURef{ActivityID: "10001", SKUID: "90001"}
+	if err := d.client.Del(t.Context(), "inv:"+ref.Tag()+":stock").Err(); err != nil {
+		t.Fatal(err)
+	}
+	d.Now = func() time.Time { return noon.Add(time.Hour + time.Minute) }
+	if _, err := d.publish(document()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.stock.Snapshot(t.Context(), ref); !errors.Is(err, admission.ErrNotFound) {
+		t.Errorf("a lost stock was made anew by publishing: %v", err)
+	}
+}
+
 // TestFaults: what is wrong with the document is told by field, and nothing is written.
 func TestFaults(t *testing.T) {
 	d := openDesk(t)

@@ -37,6 +37,12 @@ type Stock interface {
 	Remove(ctx context.Context, ref SKURef) error
 	// Replicas waits until n replicas hold what was written before on the SKU's node.
 	Replicas(ctx context.Context, ref SKURef, n int, within time.Duration) error
+	// CloseSKU stops reservations of a SKU and returns the store's time after which none was
+	// made. A lost stock is made anew from spec, closed, with all its units.
+	CloseSKU(ctx context.Context, spec StockSpec) (closedAt time.Time, err error)
+	// Reopen opens a closed SKU on the primary that answers, under a greater incarnation: at
+	// least the stored one + 1. An open one is left alone.
+	Reopen(ctx context.Context, ref SKURef, least int64) error
 	// Policy checks that the store never evicts (noeviction); an error says what it found.
 	Policy(ctx context.Context) error
 }

@@ -28,6 +28,7 @@ type Metrics struct {
 	recovered      [recoveryActions]prometheus.Counter
 	recoveryFailed [recoveryActions]prometheus.Counter
 	oldestDue      prometheus.Gauge
+	restoring      prometheus.Gauge
 
 	differences *prometheus.GaugeVec
 }
@@ -104,6 +105,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		oldestDue: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "seckill_order_oldest_due_seconds", Help: "Age of the oldest due reservation that the last recovery step met, in seconds; 0 when none was due.",
 		}),
+		restoring: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "seckill_restore_closed_skus", Help: "SKUs on sale whose stock is closed until it is restored from SQL; alert above 0.",
+		}),
 		differences: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "seckill_reconcile_differences", Help: "Differences between stock and SQL at the last comparison, by kind: " + kindList() + ".",
 		}, []string{"kind"}),
@@ -136,7 +140,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	if r != nil {
 		r.MustRegister(m.batch, m.waiting, m.marked, m.markDropped, m.markFailed, m.decideFailed, m.decideSeconds,
-			m.deadLetters, m.panics, m.oldestDue, m.differences, reserve, send, verdict, apply, recovered, failed)
+			m.deadLetters, m.panics, m.oldestDue, m.restoring, m.differences, reserve, send, verdict, apply, recovered, failed)
 	}
 	return m
 }

@@ -14,6 +14,7 @@ package soldout
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,7 @@ type sku struct {
 	holders  map[string]entry // user -> what they hold; bounded by stock + returns; guarded by mu
 	ttl      time.Duration    // of marks; guarded by mu
 	open     bool             // the last snapshot's state; guarded by mu
+	lost     bool             // the last look found no stock; guarded by mu
 }
 
 // entry is a user in the followed log. A user who was freed stays, for the attempt.
@@ -227,11 +229,19 @@ func (b *Board) CaughtUp(ref admission.SKURef) bool {
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.latest.ActivityVersion > 0 && s.cursor >= s.latest.LogLength
+	return s.lost || s.latest.ActivityVersion > 0 && s.cursor >= s.latest.LogLength
 }
 
 func (b *Board) follow(ctx context.Context, s *sku) error {
 	snap, err := b.stock.Snapshot(ctx, s.ref)
+	if errors.Is(err, admission.ErrNotFound) {
+		// That is an answer: nothing can be bought of this SKU until it is restored, and one
+		// lost key is no reason to take a whole instance out of service.
+		s.mu.Lock()
+		s.open, s.lost = false, true
+		s.mu.Unlock()
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -277,7 +287,7 @@ func (b *Board) apply(s *sku, snap admission.StockSnapshot) {
 	if c == 0 {
 		snap.LogLength = max(snap.LogLength, s.latest.LogLength)
 	}
-	s.latest, s.open = snap.Mark, snap.Open
+	s.latest, s.open, s.lost = snap.Mark, snap.Open, false
 	b.metrics.epoch(s.ref, snap)
 	if !snap.SoldOut() {
 		if s.mark.Swap(nil) != nil {

@@ -246,6 +246,21 @@ func TestNewIncarnationIsHeardOfFirst(t *testing.T) {
 	}
 }
 
+// TestLostStockIsAnAnswer: an instance does not wait for a stock key that is gone.
+func TestLostStockIsAnAnswer(t *testing.T) {
+	f := newFixture(t, 1)
+	f.store.err = fmt.Errorf("no stock: %w", admission.ErrNotFound)
+	f.step()
+	if !f.CaughtUp(ref) || f.Open(ref) {
+		t.Error("a lost stock keeps the instance waiting, or reads as open")
+	}
+	f.store.err = nil
+	f.step()
+	if !f.CaughtUp(ref) || !f.Open(ref) {
+		t.Error("a restored stock is not seen")
+	}
+}
+
 // TestConvergesFromAnyOrder: whatever was lost, doubled or reordered, one snapshot and the
 // log bring every instance to the truth.
 func TestConvergesFromAnyOrder(t *testing.T) {
