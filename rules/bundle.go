@@ -112,6 +112,7 @@ type Admission struct {
 	DeviceRate        *float64        `json:"device_rate_per_s,omitempty"`
 	DeviceBurst       *int64          `json:"device_burst,omitempty"`
 	DeviceRefuses     *bool           `json:"device_refuses,omitempty"` // else a device over its rate only tightens its user's bucket
+	ChallengeBits     *int64          `json:"challenge_bits,omitempty"` // of the proof of work that a join before the opening demands; 0: none
 	Lease             Lease           `json:"lease,omitzero"`
 	Terms             map[string]Term `json:"terms,omitempty"`
 	Fairness          WaveSettings    `json:"fairness,omitzero"`

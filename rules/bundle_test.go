@@ -79,3 +79,24 @@ var otherRef = admission.SKURef{ActivityID: "10002", SKUID: "90001"}
 func policyRate(v int) string {
 	return fmt.Sprintf(`"admission":[{"activity_id":"10001","sku_id":"90001","policy_version":%d,"max_origin_qps":%d}]`, v, v)
 }
+
+// TestChallengeBits: off unless asked for, and said when people could not do the work in time.
+func TestChallengeBits(t *testing.T) {
+	for _, c := range []struct {
+		field string
+		bits  int
+		warns int
+	}{{``, 0, 0}, {`,"challenge_bits":0`, 0, 0}, {`,"challenge_bits":18`, 18, 0}, {`,"challenge_bits":19`, 19, 1}, {`,"challenge_bits":24`, 24, 1}} {
+		b, warnings, err := rules.Decode([]byte(`{"schema":1,"version":1,"admission":[{"activity_id":"10001","sku_id":"90001","policy_version":1` + c.field + `}]}`))
+		if err != nil || len(warnings) != c.warns {
+			t.Fatalf("%q: %v, %v", c.field, err, warnings)
+		}
+		s := rules.Compile(b)
+		if got := s.Policy(admission.SKURef{ActivityID: "10001", SKUID: "90001"}).ChallengeBits; got != c.bits {
+			t.Errorf("%q: %d bits, want %d", c.field, got, c.bits)
+		}
+		if got := s.Policy(admission.SKURef{ActivityID: "10002", SKUID: "90001"}).ChallengeBits; got != 0 {
+			t.Errorf("%q: %d bits of an activity that is not named", c.field, got)
+		}
+	}
+}

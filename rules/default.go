@@ -40,11 +40,16 @@ const (
 	claimMargin            = time.Second // claim_ms is at least longest poll + CDN age + this
 )
 
+// oddBits is the greatest proof of work that an old phone can be expected to finish before
+// its challenge is out of date: 2^18 digests at some 10,000 a second, in half a minute.
+const oddBits = 18
+
 // Compiled-in ceilings: no bundle goes above them.
 const (
 	ceilingQPS      = 10_000_000
 	ceilingInFlight = 1_000_000
 	ceilingWaveSize = 10_000_000
+	ceilingBits     = 24      // 17 million digests: minutes of a phone
 	ceilingRate     = 1e9     // tokens a second: the limiters' clock has nanoseconds
 	ceilingFill     = 1 << 62 // ns to fill a bucket
 )

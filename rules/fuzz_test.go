@@ -66,7 +66,7 @@ const full = `{"schema":1,"version":42,"comment":"all of it",
  "limits":{"source":{"rate_per_s":1000,"burst":2000},"overrides":[{"dimension":"user","key":"70000009","activity_id":"10001","rate_per_s":5,"burst":9},{"dimension":"source","key":"192.0.2.0/24","rate_per_s":9,"burst":9}],
   "penalty_refusals":100,"penalty_window_ms":10000,"penalty_ms":5000},
  "admission":[{"activity_id":"10001","sku_id":"90001","policy_version":17,"mode":"NORMAL","max_origin_qps":40000,"max_in_flight":2000,
-  "ticket_ttl_ms":30000,"wave_size":2000,"wave_interval_ms":300,"local_sold_out_ttl_ms":1000,"device_rate_per_s":1,"device_burst":5,
+  "ticket_ttl_ms":30000,"wave_size":2000,"wave_interval_ms":300,"local_sold_out_ttl_ms":1000,"challenge_bits":16,"device_rate_per_s":1,"device_burst":5,
   "lease":{"strategy":"lease","lease_ms":200,"activity_max_qps":50000},"terms":{"mq":{"capacity":50000,"safety":0.8}},"fairness":{"show_up_prior":0.7}}],
  "overload":{"signals":{"cpu":{"enter":0.5,"severe":0.6,"exit":0.4}}},"guards":{"budgets_ms":{"stock":15}},"ticket":{"active_key_id":"k1"},
  "canary":{"percent":10,"bundle":{"schema":1,"version":42}}}`

@@ -21,6 +21,7 @@ type Policy struct {
 	User            Keyed
 	Device          Keyed
 	DeviceRefuses   bool // else a device over its rate only tightens its user's bucket
+	ChallengeBits   int  // leading zero bits that a join before the opening must show; 0: none
 	Lease           LeasePolicy
 	Terms           []NamedTerm // fixed terms, in the order in which a tie is told
 	Waves           WavePolicy
@@ -163,6 +164,7 @@ func (a *Admission) compile() *Policy {
 		WaveInterval:    orMS(a.WaveIntervalMS, defaultWaveInterval),
 		LocalSoldOutTTL: orMS(a.LocalSoldOutTTLMS, defaultLocalSoldOutTTL),
 		DeviceRefuses:   a.DeviceRefuses != nil && *a.DeviceRefuses,
+		ChallengeBits:   int(orInt(a.ChallengeBits, 0)),
 		Lease:           a.Lease.compile(),
 		Waves:           a.Fairness.compile(),
 	}

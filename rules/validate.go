@@ -217,6 +217,10 @@ func (a *Admission) validate(path string, limits *Limits, rep *report) {
 	between(rep, path+".wave_size", a.WaveSize, 0, ceilingWaveSize)
 	between(rep, path+".wave_interval_ms", a.WaveIntervalMS, 100, 10*second)
 	between(rep, path+".local_sold_out_ttl_ms", a.LocalSoldOutTTLMS, 100, minute)
+	between(rep, path+".challenge_bits", a.ChallengeBits, 0, ceilingBits)
+	if bits := orInt(a.ChallengeBits, 0); bits > oddBits && bits <= ceilingBits {
+		rep.warn(path+".challenge_bits", "%d bits are %d digests in the mean: an old phone does not finish them within the minute that a challenge lives", bits, int64(1)<<bits)
+	}
 	validatePair(rep, path, "user", a.UserRate, a.UserBurst, orRate(limits.User, Rate{PerSecond: 0.5, Burst: 3}))
 	validatePair(rep, path, "device", a.DeviceRate, a.DeviceBurst, orRate(limits.Device, Rate{PerSecond: 1, Burst: 5}))
 	a.Lease.validate(path+".lease", rep)
