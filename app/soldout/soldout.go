@@ -39,22 +39,14 @@ type Board struct {
 type sku struct {
 	ref     admission.SKURef
 	mark    atomic.Pointer[mark]
-	probing atomic.Bool // one request is asking the stock in place of all
+	ledger  atomic.Pointer[ledger] // replaced, and written, under mu
+	probing atomic.Bool            // one request is asking the stock in place of all
 
-	mu       sync.RWMutex
-	cursor   int64            // log events followed; guarded by mu
-	followed int64            // the incarnation whose log that is; guarded by mu
-	latest   admission.Mark   // greatest moment seen; guarded by mu
-	holders  map[string]entry // user -> what they hold; bounded by stock + returns; guarded by mu
-	ttl      time.Duration    // of marks; guarded by mu
-	open     bool             // the last snapshot's state; guarded by mu
-	lost     bool             // the last look found no stock; guarded by mu
-}
-
-// entry is a user in the followed log. A user who was freed stays, for the attempt.
-type entry struct {
-	holder admission.Holder
-	holds  bool
+	mu     sync.Mutex
+	latest admission.Mark // greatest moment seen; guarded by mu
+	ttl    time.Duration  // of marks; guarded by mu
+	open   bool           // the last snapshot's state; guarded by mu
+	lost   bool           // the last look found no stock; guarded by mu
 }
 
 // mark says that nothing was left at a moment.
@@ -63,7 +55,7 @@ type mark struct {
 	expires int64 // monotonic ns
 }
 
-// New makes an empty board. now is a monotonic clock in nanoseconds.
+// New makes an empty board. now is the monotonic clock of Request.Mono, in nanoseconds.
 func New(stock admission.Stock, now func() int64, metrics *Metrics) *Board {
 	b := &Board{stock: stock, now: now, metrics: metrics, wake: make(chan struct{}, 1)}
 	b.skus.Store(&map[admission.SKURef]*sku{})
@@ -80,18 +72,18 @@ func (b *Board) Check(req *admission.Request) admission.Decision {
 	if m == nil {
 		return admission.Decision{}
 	}
-	s.mu.RLock()
-	e, known := s.holders[req.UserID]
-	caughtUp := s.cursor >= m.at.LogLength
-	s.mu.RUnlock()
-	if known && e.holds {
+	ledger := s.ledger.Load()
+	// The cursor before the holders, who are entered first. A reserve reply may put the mark
+	// of a restored stock up before its log is followed.
+	caughtUp := ledger.incarnation == m.at.Incarnation && ledger.cursor.Load() >= m.at.LogLength
+	if e := ledger.find(req.UserID); e != nil && e.holds {
 		req.Holder = e.holder
 		return admission.Decision{}
 	}
 	if !caughtUp {
 		return admission.Decision{} // somebody we do not know of yet may hold a unit: let the stock say
 	}
-	if b.now() >= m.expires && s.probing.CompareAndSwap(false, true) {
+	if req.Mono >= m.expires && s.probing.CompareAndSwap(false, true) {
 		// The mark lapsed. This one asks; whatever it meets on the way, the turn goes on.
 		req.OnEnd(func(admission.Decision) { s.probing.Store(false) })
 		return admission.Decision{}
@@ -108,9 +100,10 @@ func (b *Board) Holder(ref admission.SKURef, userID string) (h admission.Holder,
 	if s == nil {
 		return admission.Holder{}, false
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	e := s.holders[userID]
+	e := s.ledger.Load().find(userID)
+	if e == nil {
+		return admission.Holder{}, false
+	}
 	return e.holder, e.holds
 }
 
@@ -130,8 +123,8 @@ func (b *Board) Open(ref admission.SKURef) bool {
 	if s == nil {
 		return false
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.open
 }
 
@@ -198,7 +191,8 @@ func (b *Board) Serve(refs []admission.SKURef, ttl func(admission.SKURef) time.D
 	for _, ref := range refs {
 		s := old[ref]
 		if s == nil {
-			s = &sku{ref: ref, holders: map[string]entry{}}
+			s = &sku{ref: ref}
+			s.ledger.Store(newLedger(0))
 		}
 		s.mu.Lock()
 		s.ttl = ttl(ref)
@@ -227,9 +221,9 @@ func (b *Board) CaughtUp(ref admission.SKURef) bool {
 	if s == nil {
 		return false
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.lost || s.latest.ActivityVersion > 0 && s.cursor >= s.latest.LogLength
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost || s.latest.ActivityVersion > 0 && s.ledger.Load().cursor.Load() >= s.latest.LogLength
 }
 
 func (b *Board) follow(ctx context.Context, s *sku) error {
@@ -247,9 +241,8 @@ func (b *Board) follow(ctx context.Context, s *sku) error {
 	}
 	b.apply(s, snap)
 	for {
-		s.mu.RLock()
-		cursor := s.cursor
-		s.mu.RUnlock()
+		ledger := s.ledger.Load()
+		cursor := ledger.cursor.Load()
 		if cursor >= snap.LogLength {
 			return nil
 		}
@@ -262,9 +255,9 @@ func (b *Board) follow(ctx context.Context, s *sku) error {
 		}
 		s.mu.Lock()
 		for _, e := range events {
-			s.take(e)
+			ledger.take(e)
 		}
-		s.cursor = cursor + int64(len(events))
+		ledger.cursor.Store(cursor + int64(len(events)))
 		s.mu.Unlock()
 	}
 }
@@ -278,11 +271,10 @@ func (b *Board) apply(s *sku, snap admission.StockSnapshot) {
 		b.metrics.Ignored.Inc()
 		return
 	}
-	if snap.Incarnation != s.followed {
+	if snap.Incarnation != s.ledger.Load().incarnation {
 		// The stock was restored, and its log starts over. An event or a reserve reply may
 		// have told of it before: what was followed is a fact of its own.
-		s.cursor, s.followed = 0, snap.Incarnation
-		s.holders = map[string]entry{}
+		s.ledger.Store(newLedger(snap.Incarnation))
 	}
 	if c == 0 {
 		snap.LogLength = max(snap.LogLength, s.latest.LogLength)
@@ -296,21 +288,6 @@ func (b *Board) apply(s *sku, snap admission.StockSnapshot) {
 		return
 	}
 	s.mark.Store(&mark{at: snap.Mark, expires: b.now() + int64(s.ttl)})
-}
-
-// take follows one log event. The caller holds s.mu.
-func (s *sku) take(e admission.LogEvent) {
-	if e.Kind == admission.LogEpoch || e.UserID == "" {
-		return
-	}
-	if e.FreesUser {
-		s.holders[e.UserID] = entry{holder: admission.Holder{Attempt: e.Attempt}}
-		return
-	}
-	s.holders[e.UserID] = entry{holds: true, holder: admission.Holder{
-		RequestID: e.RequestID, BodyHash: e.BodyHash, ReservationID: e.ReservationID,
-		OrderID: e.OrderID, Outcome: e.Outcome, Attempt: e.Attempt,
-	}}
 }
 
 // Run follows until ctx ends, every period (a third of the shortest mark's life) or

@@ -82,7 +82,7 @@ func (f *fixture) step() {
 }
 
 func (f *fixture) ask(user string) (admission.Decision, *admission.Request) {
-	req := &admission.Request{UserID: user, Activity: &admission.Activity{ID: ref.ActivityID}, SKU: &admission.SKU{ID: ref.SKUID}}
+	req := &admission.Request{Mono: f.clock, UserID: user, Activity: &admission.Activity{ID: ref.ActivityID}, SKU: &admission.SKU{ID: ref.SKUID}}
 	return f.Check(req), req
 }
 
@@ -244,6 +244,27 @@ func TestNewIncarnationIsHeardOfFirst(t *testing.T) {
 			f.want("1", admission.SoldOut)
 		})
 	}
+}
+
+// TestMarkOfARestoredStockWaitsForItsLog: the log that was followed is another's, however
+// long it is.
+func TestMarkOfARestoredStockWaitsForItsLog(t *testing.T) {
+	f := newFixture(t, 2)
+	f.store.reserve("1")
+	f.store.reserve("2")
+	f.step()
+	f.store.events = nil
+	f.store.snap.Incarnation++
+	f.store.snap.Remaining = 1
+	f.store.reserve("3")
+	mark := f.store.snap.Mark
+	mark.LogLength = int64(len(f.store.events))
+	f.Observe(ref, mark)
+	f.want("3", admission.Pass)
+	f.want("4", admission.Pass)
+	f.step()
+	f.want("3", admission.Pass)
+	f.want("4", admission.SoldOut)
 }
 
 // TestLostStockIsAnAnswer: an instance does not wait for a stock key that is gone.

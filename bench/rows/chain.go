@@ -114,10 +114,12 @@ func (c chain) build() (*slots.Gate, []admission.Request) {
 		SKUs: []admission.SKU{{ID: "90001", Stock: 100, LimitPerUser: 1}},
 	}
 	refs := []admission.SKURef{{ActivityID: "10001", SKUID: "90001"}}
-	board := soldout.New(nil, func() int64 { return int64(clock.Now()) }, soldout.NewMetrics(reg))
+	board := soldout.New(emptyStock{}, func() int64 { return int64(clock.Now()) }, soldout.NewMetrics(reg))
 	board.Serve(refs, func(admission.SKURef) time.Duration { return time.Hour })
 	if c.soldOut {
-		board.Observe(refs[0], admission.Mark{Incarnation: 1, ActivityVersion: 3, Epoch: 1})
+		if err := board.Step(context.Background()); err != nil {
+			panic(err)
+		}
 	}
 	config := slots.Config{
 		Verify: func(token string, _ time.Time) (string, string, bool) { return token, "", true },
@@ -183,6 +185,23 @@ func (c chain) requests(ring *ticket.Ring, activity *admission.Activity) []admis
 		}
 	}
 	return out
+}
+
+// emptyStock has sold all it had to users who ask no more.
+type emptyStock struct{ admission.Stock }
+
+const sold = 100
+
+func (emptyStock) Snapshot(context.Context, admission.SKURef) (admission.StockSnapshot, error) {
+	return admission.StockSnapshot{Mark: admission.Mark{Incarnation: 1, ActivityVersion: 3, Epoch: 1, LogLength: sold}, Total: sold, Open: true}, nil
+}
+
+func (emptyStock) Log(context.Context, admission.SKURef, int64, int) ([]admission.LogEvent, error) {
+	events := make([]admission.LogEvent, sold)
+	for i := range events {
+		events[i] = admission.LogEvent{Kind: admission.LogReserved, UserID: strconv.Itoa(1 + i), ReservationID: strconv.Itoa(1 + i)}
+	}
+	return events, nil
 }
 
 // firstClaim is a limiter store that answers at once.
