@@ -16,7 +16,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## the service on this machine, everything embedded
-	@go run ./app serve
+	@mkdir -p .sluice && go build -o .sluice/sluice ./app && exec .sluice/sluice serve
 
 demo: ## a whole sale by simulated people, with a verdict table
 	@go run ./app demo

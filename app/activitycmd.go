@@ -121,6 +121,9 @@ func (a *adminFlags) call(ctx context.Context, method, path string, body []byte)
 	if res.StatusCode/100 == 2 {
 		return answer, nil
 	}
+	if res.StatusCode == http.StatusUnauthorized {
+		return nil, exit.Code(exit.Usage, fmt.Errorf("the admin token is refused by %s; give the right --admin-token-file", base))
+	}
 	var no adminAnswer
 	if json.Unmarshal(answer, &no) != nil || no.Code == "" {
 		no = adminAnswer{Code: res.Status, Message: string(answer)}

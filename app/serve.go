@@ -251,6 +251,10 @@ func announceReady(out io.Writer, c *config.Config, s *service, l *listeners) er
 }
 
 func announceEmbedded(w io.Writer, c *config.Config, l *listeners) {
+	where := "" // for the commands that look for a running instance
+	if c.DataDir != ".sluice" {
+		where = " --data.dir " + c.DataDir
+	}
 	fmt.Fprintf(w, `Sluice, embedded: a complete sale on this machine.
 
   page      http://%s/a/%s
@@ -262,8 +266,8 @@ func announceEmbedded(w io.Writer, c *config.Config, l *listeners) {
   Kept in %s: orders (SQLite), keys, rules. The demonstration activity %s
   begins anew at each start: %d units, opening in %s. Ctrl-C stops.
 
-  A whole sale by simulated people, from another terminal:  go run ./app demo
+  A whole sale by simulated people, from another terminal:  go run ./app demo%s
 
 `, l.public.Addr(), demoActivity, l.internal.Addr(), l.admin.Addr(), filepath.Join(c.DataDir, adminTokenFile),
-		rulesPath(c), c.DataDir, demoActivity, c.DemoStock, c.DemoOpensIn)
+		rulesPath(c), c.DataDir, demoActivity, c.DemoStock, c.DemoOpensIn, where)
 }

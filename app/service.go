@@ -172,7 +172,7 @@ func (s *service) buildRules() error {
 	c := s.config
 	applier := rules.Config{
 		InstanceID: c.InstanceID, LastGood: lastGoodRules(c),
-		Now: time.Now, Log: s.log, Metrics: rules.NewMetrics(s.registry),
+		Now: time.Now, Log: s.log, Metrics: rules.NewMetrics(s.registry), KnowsKey: s.ring.Has,
 	}
 	switch c.RulesSource {
 	case "nacos":
@@ -320,7 +320,7 @@ func (s *service) buildFunnel() error {
 		Holder: s.board.Holder, SoldOut: s.board.SoldOut,
 		Policy: func(ref admission.SKURef) waitroom.Policy {
 			p := s.policy(ref)
-			return waitroom.Policy{TicketTTL: p.TicketTTL, LongestPoll: p.Waves.LongestPoll, Mode: max(p.Mode, s.mode())}
+			return waitroom.Policy{TicketTTL: p.TicketTTL, LongestPoll: p.Waves.LongestPoll, Mode: max(p.Mode, s.mode()), ChallengeBits: p.ChallengeBits}
 		},
 	})
 	return s.buildPlacer(deriver)
@@ -561,13 +561,16 @@ func (s *service) sourceOf(r *source.Resolver) func(*http.Request, *admission.Re
 	}
 }
 
-// gatewayUserHeader carries an identity that a gateway has verified. It is believed from
-// trusted peers only.
-const gatewayUserHeader = "X-Sluice-User"
-
+// gatewayUser reads the identity that a gateway has verified: from trusted peers only,
+// and only when a setting names its header. A proxy that merely forwards addresses would
+// pass on whatever its clients wrote there.
 func (s *service) gatewayUser(r *source.Resolver) func(*http.Request) string {
+	name := http.CanonicalHeaderKey(s.config.IdentityHeader)
 	return func(in *http.Request) string {
-		v := in.Header[gatewayUserHeader]
+		if name == "" {
+			return ""
+		}
+		v := in.Header[name]
 		if len(v) != 1 || !r.TrustsPeer(in.RemoteAddr) {
 			return ""
 		}

@@ -22,12 +22,15 @@ type Config struct {
 	// HighWater raises and returns the greatest version that the cluster has seen (0 reads
 	// only); nil: there is no cluster.
 	HighWater func(ctx context.Context, version int64) (int64, error)
-	BootWait  time.Duration // for the source's first answer before the last good is used; default 5 s
-	Grace     time.Duration // behind the high-water mark before it is an alarm; default 10 s
-	Engine    Engine        // default Sentinel
-	Now       func() time.Time
-	Log       *slog.Logger
-	Metrics   *Metrics // nil counts nothing
+	// KnowsKey reports whether a ticket key is in this instance's ring; nil: every key is
+	// taken for known. A bundle that names another is refused whole.
+	KnowsKey func(keyID string) bool
+	BootWait time.Duration // for the source's first answer before the last good is used; default 5 s
+	Grace    time.Duration // behind the high-water mark before it is an alarm; default 10 s
+	Engine   Engine        // default Sentinel
+	Now      func() time.Time
+	Log      *slog.Logger
+	Metrics  *Metrics // nil counts nothing
 }
 
 func (c Config) withDefaults() Config {
@@ -179,6 +182,9 @@ func (a *Applier) judge(ctx context.Context, u Update, source string) error {
 	run, canary := a.choose(doc)
 	if r := a.checkPlausible(doc, run, current); r != nil {
 		return a.refuse(u.Raw, r)
+	}
+	if id := run.Ticket.ActiveKeyID; id != "" && a.cfg.KnowsKey != nil && !a.cfg.KnowsKey(id) {
+		return a.refuse(nil, reject(RefusedValidate, doc, Fault{"$.ticket.active_key_id", fmt.Sprintf("key %q is not in this instance's ring; every instance must know a key before it signs", id)})) // not remembered: the key may come
 	}
 	next := Compile(run)
 	next.Version, next.Document, next.Canary = doc.Version, doc.Hash(), canary

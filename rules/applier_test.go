@@ -380,3 +380,25 @@ func TestSentinelHoldsWhatWasAsked(t *testing.T) {
 		t.Fatalf("left: %v %v", flow.GetRules(), system.GetRules())
 	}
 }
+
+// TestUnknownTicketKeyIsRefused: a bundle that names a key which this instance's ring lacks
+// changes nothing, says so with its path, and is taken once the key is there.
+func TestUnknownTicketKeyIsRefused(t *testing.T) {
+	known := map[string]bool{"k1": true}
+	b := newBench(t, func(c *rules.Config) { c.KnowsKey = func(id string) bool { return known[id] } })
+	ctx := t.Context()
+	if err := b.Apply(ctx, rules.Update{Raw: doc(1, `"ticket":{"active_key_id":"k1"}`), At: time.Now()}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	next := rules.Update{Raw: doc(2, `"ticket":{"active_key_id":"k2"}`), At: time.Now()}
+	if err := b.Apply(ctx, next, "test"); err == nil || b.Snapshot().Version != 1 {
+		t.Fatalf("an unknown key: %v, version %d in force", err, b.Snapshot().Version)
+	}
+	if last := b.Status().LastError; last == nil || last.Path != "$.ticket.active_key_id" {
+		t.Errorf("last error %+v, want the path of the key", last)
+	}
+	known["k2"] = true
+	if err := b.Apply(ctx, next, "test"); err != nil || b.Snapshot().Version != 2 {
+		t.Errorf("the key has come: %v, version %d in force", err, b.Snapshot().Version)
+	}
+}

@@ -1,6 +1,9 @@
 package slots
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/alibaba/sentinel-golang/core/base"
 	"github.com/alibaba/sentinel-golang/core/circuitbreaker"
 	"github.com/alibaba/sentinel-golang/core/flow"
@@ -14,7 +17,7 @@ import (
 // newEnterChain is what a submit meets before its body is read, from path and headers
 // alone: cheapest first, signatures before trust, nothing that waits. Of Sentinel's slots
 // those are there that have a rule.
-func (g *Gate) newEnterChain(v *view) *base.SlotChain {
+func (g *Gate) newEnterChain(v *view) *chain {
 	c, u := g.newChain(v, admission.CallSubmit, false)
 	c.stage(500, admission.StageMode, (*Gate).mode) //             NORMAL..CLOSED   503
 	if len(v.snapshot.Sentinel.System) > 0 {
@@ -31,31 +34,30 @@ func (g *Gate) newEnterChain(v *view) *base.SlotChain {
 	c.stage(3000, admission.StageUser, (*Gate).user)         //    refunded later   429
 	c.stage(3100, admission.StageDevice, (*Gate).device)     //    refunded later   429
 	c.hotParams(u)                                           // 4000 SKU hot-param  503
-	return c.SlotChain
+	return c
 }
 
 // newReserveChain is what a submit meets once its body has been read: the hard cap, then
 // what is paid for, then the one round trip (two with the cluster-wide user bucket).
-func (g *Gate) newReserveChain(v *view) *base.SlotChain {
+func (g *Gate) newReserveChain(v *view) *chain {
 	c, u := g.newChain(v, admission.CallReserve, true)
 	if u.isolation {
 		c.sentinel(isolation.DefaultSlot) // 3000                      advisory         503
 	}
 	c.hotParams(u) // 4000
 	if u.breaker {
-		c.sentinel(circuitbreaker.DefaultSlot) // 5000                 they are ill     503
-		c.AddStatSlot(circuitbreaker.DefaultMetricStatSlot)
+		c.breaker() // 5000                                            they are ill     503
 	}
 	c.stage(5500, admission.StageSeat, (*Gate).seat)             // given back       503
 	c.stage(6000, admission.StageLease, (*Gate).lease)           // paid             503
 	c.stage(6500, admission.StageRemoteUser, (*Gate).remoteUser) // if switched on   429
 	c.stage(7000, admission.StageNonce, (*Gate).nonce)           // round trip 1     403
-	return c.SlotChain
+	return c
 }
 
 // newCallChain is what every call that is no submit meets: its own flow rule, its
 // source, its session, its user. Polls of results and orders share no limit with submit.
-func (g *Gate) newCallChain(v *view, call admission.Call) *base.SlotChain {
+func (g *Gate) newCallChain(v *view, call admission.Call) *chain {
 	c, u := g.newChain(v, call, false)
 	if u.flow {
 		c.sentinel(newFlowSlot(v.snapshot.Sentinel.Flow, call))
@@ -70,16 +72,15 @@ func (g *Gate) newCallChain(v *view, call admission.Call) *base.SlotChain {
 		c.stage(3000, admission.StageUser, func(g *Gate, v *visit) admission.Decision { return g.caller(v, call) })
 	}
 	c.hotParams(u)
-	return c.SlotChain
+	return c
 }
 
 // newChain begins a chain with what every resource counts.
 func (g *Gate) newChain(v *view, call admission.Call, inbound bool) (*chain, uses) {
-	c, u := &chain{SlotChain: base.NewSlotChain(), gate: g, view: v}, usesOf(&v.snapshot.Sentinel, g.resources[call].Name())
-	c.AddStatPrepareSlot(prepare(g.resources[call]))
-	c.AddStatSlot(&statistics{inbound: inbound, blocks: g.metrics.blocks[call]})
+	c, u := beginChain(g, v, g.resources[call]), usesOf(&v.snapshot.Sentinel, g.resources[call].Name())
+	c.count(&statistics{inbound: inbound, blocks: g.metrics.blocks[call]})
 	if u.flow {
-		c.AddStatSlot(flow.DefaultStandaloneStatSlot)
+		c.count(flow.DefaultStandaloneStatSlot)
 	}
 	return c, u
 }
@@ -88,9 +89,18 @@ func (g *Gate) newChain(v *view, call admission.Call, inbound bool) (*chain, use
 // follow one another share a slot, and a slot of Sentinel's parts them.
 type chain struct {
 	*base.SlotChain
-	gate *Gate
-	view *view
-	last *stages // nil: the next stage begins a slot
+	resource *base.ResourceWrapper
+	stats    []base.StatSlot // all of them, in their order
+	breaks   bool            // has a breaker, which registers with entries
+	gate     *Gate
+	view     *view
+	last     *stages // nil: the next stage begins a slot
+}
+
+func beginChain(g *Gate, v *view, resource *base.ResourceWrapper) *chain {
+	c := &chain{SlotChain: base.NewSlotChain(), resource: resource, gate: g, view: v}
+	c.AddStatPrepareSlot(prepare(resource))
+	return c
 }
 
 // stage appends a stage unless the rules switched it off. Only optional stages can be;
@@ -117,6 +127,20 @@ func (c *chain) sentinel(s base.RuleCheckSlot) {
 	c.AddRuleCheckSlot(s)
 }
 
+// breaker appends Sentinel's circuit breaker and what it counts.
+func (c *chain) breaker() {
+	c.sentinel(circuitbreaker.DefaultSlot)
+	c.count(circuitbreaker.DefaultMetricStatSlot)
+	c.breaks = true
+}
+
+// count appends what counts the requests that passed, were blocked and are over.
+func (c *chain) count(s base.StatSlot) {
+	c.AddStatSlot(s)
+	c.stats = append(c.stats, s)
+	slices.SortStableFunc(c.stats, func(a, b base.StatSlot) int { return cmp.Compare(a.Order(), b.Order()) })
+}
+
 // hotParams appends Sentinel's hot-param slot, if it has a rule, under the switch of the
 // SKU stage.
 func (c *chain) hotParams(u uses) {
@@ -130,6 +154,6 @@ func (c *chain) hotParams(u uses) {
 		c.sentinel(&shadowed{RuleCheckSlot: s, stage: admission.StageSKU, gate: c.gate})
 	default:
 		c.sentinel(s)
-		c.AddStatSlot(hotspot.DefaultConcurrencyStatSlot)
+		c.count(hotspot.DefaultConcurrencyStatSlot)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/limit"
 	"github.com/sluice-io/sluice/app/ticket"
+	"github.com/sluice-io/sluice/rules"
 )
 
 // mode refuses while the sale is not open for new submits.
@@ -101,6 +102,10 @@ func (g *Gate) activity(v *visit) admission.Decision {
 	case v.req.Now.Before(a.OpensAt):
 		return admission.Decision{Outcome: admission.ActivityNotOpen, Stage: admission.StageActivity, Reason: admission.ReasonNotOpen, RetryAfter: a.OpensAt.Sub(v.req.Now)}
 	case a.Ended || !v.req.Now.Before(a.ClosesAt):
+		if h, holds := g.config.Board.Holder(v.req.Ref(), v.req.UserID); holds {
+			v.req.Holder = h // their retry gets its result, also across the closing moment
+			return admission.Decision{}
+		}
 		return admission.Decision{Outcome: admission.ActivityEnded, Stage: admission.StageActivity, Reason: admission.ReasonEnded}
 	}
 	return admission.Decision{}
@@ -148,12 +153,17 @@ func (g *Gate) device(v *visit) admission.Decision {
 		v.refundable(charge{table: g.devices, id: key.ID, rate: rate})
 		return admission.Decision{}
 	}
+	if v.view.stages[admission.StageDevice] == rules.Shadow {
+		return g.limited(admission.StageDevice, admission.ReasonDeviceRate, d) // counted by the chain, and no more
+	}
 	g.penalties.Refused(now, key.ID, v.view.penalty)
 	if v.policy.deviceRefuses {
 		return g.limited(admission.StageDevice, admission.ReasonDeviceRate, d)
 	}
 	g.metrics.deviceTightened.Inc()
-	g.users.Allow(now, v.userKey, 1, v.userRate) // refused means that it is empty already
+	if g.users.Allow(now, v.userKey, 1, v.userRate).OK { // refused means that it is empty already
+		v.refundable(charge{table: g.users, id: v.userKey.ID, rate: v.userRate})
+	}
 	return admission.Decision{}
 }
 

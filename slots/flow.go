@@ -21,7 +21,7 @@ import (
 // A rule of another shape (warm-up, another resource's statistics, a window of its own) is
 // asked each time.
 type flowSlot struct {
-	threshold float64 // the lowest; -Inf: ask each time
+	threshold float64       // the lowest; -Inf: ask each time
 	sure      atomic.Uint64 // how often Sentinel was asked << 32, and how many need not ask
 }
 

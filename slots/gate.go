@@ -134,12 +134,7 @@ func (g *Gate) Enter(req *admission.Request) admission.Decision {
 	}
 	req.Visit = v
 	v.counted = g.top.arrived(req)
-	if entry, passed := enter(v.view.enter, g.resources[admission.CallSubmit], v, false); passed {
-		if shadow := g.shadowEntry(v, admission.CallSubmit); shadow != nil {
-			shadow.Exit()
-		}
-		entry.Exit()
-	}
+	g.passThrough(v.view.enter, v, admission.CallSubmit)
 	return v.decision
 }
 
@@ -153,32 +148,26 @@ func (g *Gate) Reserve(ctx context.Context, req *admission.Request) admission.De
 		return notReady
 	}
 	v.ctx, v.budgets = ctx, g.config.Budgets()
-	entry, passed := enter(v.view.reserve, g.resources[admission.CallReserve], v, true)
-	if passed {
-		leaveWith(req, entry)
+	if enter(v.view.reserve, v) {
+		req.AtEnd((*leaving)(v))
 		if shadow := g.shadowEntry(v, admission.CallReserve); shadow != nil {
-			leaveWith(req, shadow)
+			req.AtEnd((*leaving)(shadow))
 		}
 	}
 	return v.decision
 }
 
-// leaveWith exits an entry when the request ends, with the error that breakers count.
-func leaveWith(req *admission.Request, entry *base.SentinelEntry) {
-	req.AtEnd((*leaving)(entry))
-}
+// leaving is a visit whose entry is left when its request ends.
+type leaving visit
 
-// leaving is an entry that the end of its request exits.
-type leaving base.SentinelEntry
-
-// Settle exits.
+// Settle leaves, with the error that breakers count.
 func (l *leaving) Settle(d admission.Decision) {
-	entry := (*base.SentinelEntry)(l)
-	if d.Outcome == admission.DependencyUnavailable {
-		entry.SetError(errUnavailable)
-	}
 	rules.TickSentinel()
-	entry.Exit()
+	if d.Outcome == admission.DependencyUnavailable {
+		(*visit)(l).leave(errUnavailable)
+	} else {
+		(*visit)(l).leave(nil)
+	}
 }
 
 var errUnavailable = errors.New("dependency unavailable")
@@ -189,13 +178,19 @@ func (g *Gate) Call(call admission.Call, req *admission.Request) admission.Decis
 	if v == nil {
 		return notReady
 	}
-	if entry, passed := enter(v.view.calls[call], g.resources[call], v, false); passed {
-		if shadow := g.shadowEntry(v, call); shadow != nil {
-			shadow.Exit()
-		}
-		entry.Exit()
-	}
+	g.passThrough(v.view.calls[call], v, call)
 	return v.decision
+}
+
+// passThrough enters a chain and leaves it at once.
+func (g *Gate) passThrough(c *chain, v *visit, call admission.Call) {
+	if !enter(c, v) {
+		return
+	}
+	if shadow := g.shadowEntry(v, call); shadow != nil {
+		shadow.leave(nil)
+	}
+	v.leave(nil)
 }
 
 // ChargeSource counts a request that the guard refused against its source; the answer
@@ -209,8 +204,10 @@ func (g *Gate) ChargeSource(req *admission.Request) {
 // Identify finds out who is asking: the gateway's word, or a verified session.
 func (g *Gate) Identify(req *admission.Request) admission.Decision {
 	if req.GatewayUser != "" {
-		if admission.ValidDecimal(req.GatewayUser) {
-			req.UserID = req.GatewayUser
+		// With a session beside it, both must say the same: one of them is somebody else's.
+		user, lane, ok := g.config.Verify(req.Bearer, req.Now)
+		if admission.ValidDecimal(req.GatewayUser) && (req.Bearer == "" || ok && user == req.GatewayUser) {
+			req.UserID, req.Lane = req.GatewayUser, lane
 			return admission.Decision{}
 		}
 	} else if user, lane, ok := g.config.Verify(req.Bearer, req.Now); ok {

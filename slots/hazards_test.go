@@ -229,7 +229,7 @@ func TestT01MissingArgumentRefuses(t *testing.T) {
 	v.req.DeviceHash = ""
 	chain, _ := b.gate.newChain(v.view, admission.CallSubmit, false)
 	chain.hotParams(usesOf(&v.view.snapshot.Sentinel, "seckill.submit"))
-	if _, passed := enter(chain.SlotChain, b.gate.resources[admission.CallSubmit], v, false); passed {
+	if enter(chain, v) {
 		t.Error("a request without the argument passed")
 	}
 	b.want(v.decision, admission.DependencyUnavailable, admission.StageSKU)

@@ -51,6 +51,9 @@ func (g *Gate) ResetLimiter(dimension, key string) error {
 	if err != nil {
 		return err
 	}
+	if dimension == "source" {
+		t.table.Reset(limit.Key{ID: t.id ^ pollSalt}) // its polls have a bucket apart
+	}
 	tracked, punished := t.table.Reset(limit.Key{ID: t.id}), g.penalties.Pardon(t.id)
 	if !tracked && !punished {
 		return fmt.Errorf("limiter %s has no key %s: %w", dimension, key, admission.ErrNotFound)

@@ -2,7 +2,6 @@ package slots
 
 import (
 	"github.com/alibaba/sentinel-golang/core/base"
-	"github.com/alibaba/sentinel-golang/core/circuitbreaker"
 	"github.com/alibaba/sentinel-golang/core/flow"
 	"github.com/alibaba/sentinel-golang/core/hotspot"
 	"github.com/alibaba/sentinel-golang/core/isolation"
@@ -17,31 +16,28 @@ import (
 // beside the real one, those of keyed limits in a table of their own.
 
 // newShadowChain is the chain of a resource's shadow rules; nil when it has none.
-func (g *Gate) newShadowChain(v *view, call admission.Call) *base.SlotChain {
+func (g *Gate) newShadowChain(v *view, call admission.Call) *chain {
 	res := g.shadowResources[call].Name()
 	r := &v.snapshot.Shadows
 	if !r.Has(res) {
 		return nil
 	}
-	c := base.NewSlotChain()
-	c.AddStatPrepareSlot(prepare(g.shadowResources[call]))
-	u := usesOf(r, res)
+	c, u := beginChain(g, v, g.shadowResources[call]), usesOf(r, res)
+	c.count(&statistics{})
 	if u.flow {
-		c.AddRuleCheckSlot(flow.DefaultSlot)
-		c.AddStatSlot(flow.DefaultStandaloneStatSlot)
+		c.sentinel(flow.DefaultSlot)
+		c.count(flow.DefaultStandaloneStatSlot)
 	}
 	if u.isolation {
-		c.AddRuleCheckSlot(isolation.DefaultSlot)
+		c.sentinel(isolation.DefaultSlot)
 	}
 	if u.hotspot {
-		c.AddRuleCheckSlot(&hotParams{needs: u.params})
-		c.AddStatSlot(hotspot.DefaultConcurrencyStatSlot)
+		c.sentinel(&hotParams{needs: u.params})
+		c.count(hotspot.DefaultConcurrencyStatSlot)
 	}
 	if u.breaker {
-		c.AddRuleCheckSlot(circuitbreaker.DefaultSlot)
-		c.AddStatSlot(circuitbreaker.DefaultMetricStatSlot)
+		c.breaker()
 	}
-	c.AddStatSlot(&statistics{})
 	return c
 }
 
@@ -63,19 +59,18 @@ func (s *shadowed) Check(ctx *base.EntryContext) *base.TokenResult {
 }
 
 // shadowEntry sends a request that passed through the shadow rules of its resource. The
-// caller exits what it returns; nil: there is nothing to exit.
-func (g *Gate) shadowEntry(v *visit, call admission.Call) *base.SentinelEntry {
+// caller leaves with what it returns; nil: there is nothing to leave.
+func (g *Gate) shadowEntry(v *visit, call admission.Call) *visit {
 	chain := v.view.shadows[call]
 	if chain == nil {
 		return nil
 	}
-	w := *v // a refusal is the copy's
-	entry, passed := enter(chain, g.shadowResources[call], &w, call == admission.CallReserve)
-	if !passed {
+	w := *v // a refusal and an entry are the copy's
+	if !enter(chain, &w) {
 		g.metrics.shadow(w.decision.Stage)
 		return nil
 	}
-	return entry
+	return &w
 }
 
 // shadowLimit counts a request against a shadow limit of its key, if there is one. What

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/alibaba/sentinel-golang/core/base"
+	"github.com/alibaba/sentinel-golang/logging"
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/limit"
@@ -29,6 +30,7 @@ type visit struct {
 	userRate limit.Rate
 	counted  bool // among the top
 	decision admission.Decision
+	inside   inside // the entry that it is in, if any
 	args     [argCount]any
 }
 
@@ -115,44 +117,75 @@ func visitOf(ctx *base.EntryContext) *visit {
 	return v
 }
 
+// inside is an entry that passed and has not been left.
+type inside struct {
+	chain *chain
+	ctx   *base.EntryContext
+	entry *base.SentinelEntry // of a chain with a breaker, else nil
+}
+
 // enter sends a visit through a chain. passed is false when something refused; the
 // decision is then in the visit and the entry is over. It stands in for Sentinel's
 // api.Entry, which allocates a resource and options per call and takes a chain that
 // broke off for a pass.
 //
-// A breaker registers with the entry while the chain runs. A chain without one gets its
-// entry only when it passed, and a refusal, which is most of what a sale sees, none.
-func enter(chain *base.SlotChain, resource *base.ResourceWrapper, v *visit, breaker bool) (entry *base.SentinelEntry, passed bool) {
+// A breaker registers with Sentinel's entry while the chain runs. A chain without one
+// needs none: what an entry's exit does is in leave.
+func enter(c *chain, v *visit) (passed bool) {
 	rules.TickSentinel()
-	ctx := chain.GetPooledContext()
-	ctx.Resource = resource
+	ctx := c.GetPooledContext()
+	ctx.Resource = c.resource
 	v.args[argVisit] = v
 	ctx.Input.Args = v.args[:]
-	if breaker {
-		entry = base.NewSentinelEntry(ctx, resource, chain)
+	var entry *base.SentinelEntry
+	if c.breaks {
+		entry = base.NewSentinelEntry(ctx, c.resource, c.SlotChain)
 		ctx.SetEntry(entry)
 	}
-	result := chain.Entry(ctx)
+	result := c.Entry(ctx)
 	switch {
 	case result == nil:
 		// A stock slot panicked. Nobody can say which statistics it had begun, so this
 		// context is neither exited nor pooled again: it is left to the collector.
 		v.decision = panicked(admission.StageSystem, ctx.Err())
-		return nil, false
+		return false
 	case result.IsBlocked():
 		if !v.decision.Refused() {
 			v.decision = sentinelDecision(result.BlockError())
 		}
-		if breaker {
+		if entry != nil {
 			entry.Exit()
 		} else {
-			chain.RefurbishContext(ctx) // all that Exit does for a blocked entry
+			c.RefurbishContext(ctx) // all that Exit does for a blocked entry
 		}
-		return nil, false
+		return false
 	}
-	if entry == nil {
-		entry = base.NewSentinelEntry(ctx, resource, chain)
-		ctx.SetEntry(entry)
+	v.inside = inside{c, ctx, entry}
+	return true
+}
+
+// leave exits what the visit entered, with the error that breakers count, or nil. It does so
+// once: the context is soon another request's.
+func (v *visit) leave(err error) {
+	in := v.inside
+	v.inside = inside{}
+	switch {
+	case in.ctx == nil:
+		return
+	case err != nil:
+		in.ctx.SetError(err)
 	}
-	return entry, true
+	if in.entry != nil {
+		in.entry.Exit()
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil { // the statistics are off by one; the context goes to the collector
+			logging.Error(fmt.Errorf("panic: %v", p), "leaving "+in.chain.resource.Name())
+		}
+	}()
+	for _, s := range in.chain.stats {
+		s.OnCompleted(in.ctx)
+	}
+	in.chain.RefurbishContext(in.ctx)
 }

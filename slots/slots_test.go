@@ -489,3 +489,37 @@ func TestShadowCounts(t *testing.T) {
 		t.Errorf("%v shadow refusals counted, want 1", got)
 	}
 }
+
+// TestGatewayIdentity: a gateway's word stands alone or beside the same user's session,
+// never against another's.
+func TestGatewayIdentity(t *testing.T) {
+	b := newBed(t, quiet(""))
+	for _, c := range []struct {
+		gateway, bearer string
+		want            admission.Outcome
+	}{
+		{"7", "", admission.Pass},
+		{"7", "7", admission.Pass},
+		{"7", "8", admission.Unauthenticated},
+		{"7", "forged", admission.Unauthenticated},
+		{"07", "", admission.Unauthenticated},
+		{"", "7", admission.Pass},
+	} {
+		req := b.request("7")
+		req.GatewayUser, req.Bearer = c.gateway, c.bearer
+		if d := b.gate.Identify(req); d.Outcome != c.want || c.want == admission.Pass && req.UserID != "7" {
+			t.Errorf("gateway %q, session %q: %v as %q, want %v", c.gateway, c.bearer, d.Outcome, req.UserID, c.want)
+		}
+	}
+}
+
+// TestDeviceInShadowTightensNobody: a stage in shadow is counted, not enforced.
+func TestDeviceInShadowTightensNobody(t *testing.T) {
+	b := newBed(t, quiet(`"stages":{"device":"shadow"},"limits":{"device":{"rate_per_s":0,"burst":0},"user":{"rate_per_s":0.001,"burst":4}}`))
+	for range 4 {
+		b.want(b.gate.Enter(b.request("7")), admission.Pass, admission.StageNone)
+	}
+	if got := testutil.ToFloat64(b.gate.metrics.shadows[admission.StageDevice]); got != 4 {
+		t.Errorf("%v shadow refusals of devices counted, want 4", got)
+	}
+}

@@ -49,18 +49,21 @@ func (s *statistics) OnCompleted(ctx *base.EntryContext) {
 	rt := util.CurrentTimeMillis() - ctx.StartTime()
 	ctx.PutRt(rt)
 	if ctx.StatNode != nil {
-		completed(ctx.StatNode, ctx, rt)
+		completed(ctx.StatNode, ctx)
+		if rt > 0 { // nobody reads the shortest time of a resource
+			ctx.StatNode.AddCount(base.MetricEventRt, int64(rt))
+		}
 	}
 	if s.inbound {
-		completed(stat.InboundNode(), ctx, rt)
+		completed(stat.InboundNode(), ctx)
+		stat.InboundNode().AddCount(base.MetricEventRt, int64(rt))
 	}
 }
 
-func completed(n base.StatNode, ctx *base.EntryContext, rt uint64) {
+func completed(n base.StatNode, ctx *base.EntryContext) {
 	if ctx.Err() != nil {
 		n.AddCount(base.MetricEventError, int64(ctx.Input.BatchCount))
 	}
-	n.AddCount(base.MetricEventRt, int64(rt))
 	n.AddCount(base.MetricEventComplete, int64(ctx.Input.BatchCount))
 	n.DecreaseConcurrency()
 }

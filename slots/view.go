@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/alibaba/sentinel-golang/core/base"
 	"github.com/alibaba/sentinel-golang/core/hotspot"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -18,10 +17,10 @@ type view struct {
 	snapshot *rules.Snapshot
 	stages   [admission.Stages]rules.Switch
 
-	enter   *base.SlotChain
-	reserve *base.SlotChain
-	calls   [admission.Calls]*base.SlotChain // of the calls that are no submit
-	shadows [admission.Calls]*base.SlotChain // of shadow rules; nil: the resource has none
+	enter   *chain
+	reserve *chain
+	calls   [admission.Calls]*chain // of the calls that are no submit
+	shadows [admission.Calls]*chain // of shadow rules; nil: the resource has none
 
 	source          limit.Rate
 	unparsable      limit.Rate            // one bucket for all whose address cannot be read

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"time"
 
 	"modernc.org/sqlite"
@@ -29,6 +30,11 @@ const (
 
 // Open opens or creates the file. The schema is Migrate's.
 func Open(path string, config sqlorders.Config) (*sqlorders.Store, error) {
+	// Who bought what is nobody else's business on this machine; SQLite gives its WAL the
+	// mode of the file.
+	if f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600); err == nil { // else SQLite says what is wrong
+		_ = f.Close()
+	}
 	write, err := open(path, 1, "_txlock=immediate")
 	if err != nil {
 		return nil, err

@@ -110,6 +110,7 @@ const (
 	ReasonNotReleased          Reason = "not_released"
 	ReasonOrderStore           Reason = "order_store"
 	ReasonRoomStore            Reason = "room_store"
+	ReasonChallenge            Reason = "challenge"
 	ReasonReplicas             Reason = "wait_replicas"
 	ReasonNotReady             Reason = "not_ready"
 )
@@ -138,7 +139,7 @@ var callNames = [Calls]string{
 // String returns the resource name as Sentinel rules spell it.
 func (c Call) String() string {
 	if c >= Calls {
-		return ""
+		return "other" // what never was a call of ours
 	}
 	return callNames[c]
 }

@@ -61,6 +61,7 @@ type Config struct {
 	AdminTokens     string
 	PaymentKey      string
 	TrustedCIDRs    []netip.Prefix
+	IdentityHeader  string // of a gateway; "" believes sessions only
 
 	LogLevel string
 

@@ -90,8 +90,9 @@ var settings = []*setting{
 	{name: "session.keys", def: "", doc: "key set of sessions", read: plain(func(c *Config) *string { return &c.SessionKeys })},
 	{name: "session.issuer", def: "", doc: "iss of sessions, checked when set", read: plain(func(c *Config) *string { return &c.SessionIssuer })},
 	{name: "session.audience", def: "", doc: "aud of sessions, checked when set", read: plain(func(c *Config) *string { return &c.SessionAudience })},
-	{name: "admin.tokens", def: "", doc: "lines `operator sha256:<hex>` or `viewer sha256:<hex>`; made when embedded", read: plain(func(c *Config) *string { return &c.AdminTokens })},
+	{name: "admin.tokens", def: "", doc: "file of lines: operator sha256:HEX or viewer sha256:HEX; made when embedded", read: plain(func(c *Config) *string { return &c.AdminTokens })},
 	{name: "payment.key", def: "", doc: "key of the payment callback; made when embedded", read: plain(func(c *Config) *string { return &c.PaymentKey })},
+	{name: "edge.identity_header", def: "", doc: "header in which a gateway among the trusted peers names the user it has verified, and which it strips from its clients; empty: sessions only", read: plain(func(c *Config) *string { return &c.IdentityHeader })},
 	{name: "edge.trusted_cidrs", def: "", doc: "peers whose X-Forwarded-For is believed; embedded: loopback, production: none", read: readCIDRs},
 }
 

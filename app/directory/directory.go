@@ -61,7 +61,7 @@ const servedAfterClosing = time.Hour
 func (d *Directory) SKUs(now time.Time) []admission.SKURef {
 	var refs []admission.SKURef
 	for _, a := range d.All() {
-		if a.Ended || now.After(a.ClosesAt.Add(servedAfterClosing)) {
+		if now.After(a.ClosesAt.Add(servedAfterClosing)) {
 			continue
 		}
 		for i := range a.SKUs {

@@ -100,8 +100,8 @@ func TestDirectory(t *testing.T) {
 	if all := d.All(); len(all) != 3 || all[0].ID != "1" || all[2].ID != "3" {
 		t.Errorf("not by id: %v", all)
 	}
-	if refs := fmt.Sprint(d.SKUs(noon)); refs != "[{1 91} {2 92}]" {
-		t.Errorf("SKUs %s, want those of sales that are not over", refs)
+	if refs := fmt.Sprint(d.SKUs(noon)); refs != "[{1 91} {2 92} {3 93}]" {
+		t.Errorf("SKUs %s, want those of ended sales too: their holders still ask", refs)
 	}
 	m.show(sale("2", 1, "path-two"))
 	for range keepMissing {

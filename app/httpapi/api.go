@@ -187,5 +187,5 @@ func (a *API) refuseGuard(c *gin.Context, o admission.Outcome) {
 	req := a.newRequest(c.Request)
 	a.d.ChargeSource(req)
 	d := admission.Decision{Outcome: o, Stage: admission.StageGuard, Reason: admission.ReasonGuard}
-	a.decided(c, admission.CallSubmit, req, d, answer)
+	a.decided(c, admission.Calls, req, d, answer)
 }

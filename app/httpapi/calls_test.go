@@ -39,7 +39,7 @@ func TestDocuments(t *testing.T) {
 		"join":    `{"pass":"a.b.c","state":"OPEN","lane":"default","joined_ms":1794398400123,"next_poll_after_ms":1000}`,
 		"tickets": `{"ticket":"t.t.t","request_id":"request-00000001","path_id":"p_0123456789","nonce":"n_00000001","expires_at":"2026-11-11T12:00:00.123Z"}`,
 		"order": `{"order_id":"5","reservation_id":"r_1","activity_id":"10001","sku_id":"90001","quantity":1,"status":"CREATED",` +
-			`"created_at":"2026-11-11T12:00:00.123Z","pay_before":"2026-11-11T12:00:00.123Z"}`,
+			`"created_at":"2026-11-11T12:00:00.123Z","pay_before":"2026-11-11T12:00:00.123Z","server_time":"2026-11-11T12:00:00.123Z"}`,
 	}
 	want["cancel"] = want["order"]
 	for _, c := range calls {

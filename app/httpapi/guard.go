@@ -103,8 +103,13 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, admission.Outcome
 // other client keeps its connection: late is true, the answer goes out at once, and
 // lateBody must follow it.
 func unreadBody(w http.ResponseWriter, r *http.Request, byGuard bool) (late bool) {
-	if r.ContentLength == 0 || r.Body == http.NoBody || r.ProtoMajor > 1 { // HTTP/2 ends the stream alone
+	if r.ContentLength == 0 || r.Body == http.NoBody {
 		return false
+	}
+	if r.ProtoMajor > 1 {
+		// HTTP/2 resets a stream whose body nobody reads, and some clients then drop the
+		// answer that they have. A small one is taken after the answer; the connection stays.
+		return r.ContentLength > 0 && r.ContentLength <= MaxBodyBytes
 	}
 	if byGuard || r.ContentLength < 0 || r.ContentLength > MaxBodyBytes {
 		w.Header()["Connection"] = connectionClose

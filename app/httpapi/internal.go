@@ -118,7 +118,7 @@ func (a *internalAPI) pay(c *gin.Context) {
 		a.refuse(c, answer)
 		return
 	}
-	writePrivate(c, appendOrder(nil, order))
+	writePrivate(c, appendOrder(nil, order, a.d.Now()))
 }
 
 // maxPaymentIDLen is what the order database keeps, in bytes.

@@ -45,7 +45,7 @@ func NewLog(log *slog.Logger, now func() time.Time, hash func(userID string) str
 // Decided writes a line for a decision, or counts that it did not.
 func (l *Log) Decided(call admission.Call, req *admission.Request, d admission.Decision) {
 	level := slog.LevelDebug
-	if d.Cause != nil || d.Reason == admission.ReasonPanic {
+	if d.Cause != nil || d.Outcome == admission.DependencyUnavailable || d.Reason == admission.ReasonPanic {
 		level = slog.LevelWarn
 	} else if d.Outcome == admission.Queued {
 		level = slog.LevelInfo

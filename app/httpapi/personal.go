@@ -242,7 +242,7 @@ func statusQuery(raw string) (admission.SKURef, *fieldError) {
 
 // orderCall shows one's own order.
 var orderCall = call{resource: admission.CallOrder, answer: func(a *API, c *gin.Context, req *admission.Request, _ []byte) reply {
-	return oneOrder(c, req, a.d.Results.Order)
+	return oneOrder(a, c, req, a.d.Results.Order)
 }}
 
 // cancelCall cancels one's own unpaid order. Cancelling twice is the same as once.
@@ -252,10 +252,10 @@ var cancelCall = call{resource: admission.CallOrder, body: bodyOptional, answer:
 			return invalid(req, bad)
 		}
 	}
-	return oneOrder(c, req, a.d.Results.Cancel)
+	return oneOrder(a, c, req, a.d.Results.Cancel)
 }}
 
-func oneOrder(c *gin.Context, req *admission.Request, do func(ctx context.Context, userID, orderID string) (admission.Order, admission.Decision)) reply {
+func oneOrder(a *API, c *gin.Context, req *admission.Request, do func(ctx context.Context, userID, orderID string) (admission.Order, admission.Decision)) reply {
 	id := c.Param("order")
 	if !admission.ValidDecimal(id) {
 		return invalid(req, &fieldError{"order_id", "must be a decimal of 1 to 2^63-1"})
@@ -268,10 +268,10 @@ func oneOrder(c *gin.Context, req *admission.Request, do func(ctx context.Contex
 		r.answer.OrderID = id
 		return r
 	}
-	return reply{document: appendOrder(nil, o)}
+	return reply{document: appendOrder(nil, o, a.d.Now())}
 }
 
-func appendOrder(b []byte, o admission.Order) []byte {
+func appendOrder(b []byte, o admission.Order, now time.Time) []byte {
 	b = append(b, '{')
 	b = appendMember(b, "order_id", o.ID)
 	b = appendMember(b, "reservation_id", o.ReservationID)
@@ -282,7 +282,8 @@ func appendOrder(b []byte, o admission.Order) []byte {
 	b = append(b, ',')
 	b = appendMember(b, "status", string(o.Status))
 	b = append(appendTime(append(b, `"created_at":"`...), o.CreatedAt), `",`...)
-	return append(appendTime(append(b, `"pay_before":"`...), o.PayBefore), `"}`...)
+	b = append(appendTime(append(b, `"pay_before":"`...), o.PayBefore), `",`...)
+	return append(appendTime(append(b, `"server_time":"`...), now), `"}`...)
 }
 
 // writePrivate sends a document that belongs to one user.

@@ -59,7 +59,9 @@ func (a *API) submit(c *gin.Context) {
 		a.answer(c, req, d)
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), a.d.Budget())
+	// A client that leaves now changes nothing: what was begun is finished within its
+	// budget, and no store is blamed for the cut.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), a.d.Budget())
 	defer cancel()
 	if d = a.d.Reserve(ctx, req); !d.Refused() {
 		d = a.d.Place(ctx, req)

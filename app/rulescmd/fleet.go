@@ -24,7 +24,7 @@ type fleetStatus struct {
 	Instances []rules.Status `json:"instances"`
 }
 
-var errNoAdmin = errors.New("no admin listener is known; give --admin")
+var errNoAdmin = errors.New("no running instance found; start `sluice serve`, or give --admin HOST:PORT and --admin-token-file F")
 
 const adminTimeout = 3 * time.Second
 
@@ -52,6 +52,9 @@ func (s Settings) get(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin listener: %w", err)
 	}
+	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+		return nil, exit.Code(exit.Usage, fmt.Errorf("the admin token is refused by %s; give the right --admin-token-file", base))
+	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("admin listener: GET %s: HTTP %d", path, resp.StatusCode)
 	}
@@ -68,6 +71,11 @@ func (s Settings) fleet(ctx context.Context) (fleetStatus, error) {
 		return f, fmt.Errorf("admin listener: %w", err)
 	}
 	return f, nil
+}
+
+// wrongUse reports an error that no waiting mends, such as a token that is refused.
+func wrongUse(err error) bool {
+	return err != nil && exit.Of(err) == exit.Usage
 }
 
 // inForce is the bundle that a running instance has in force.
@@ -95,6 +103,9 @@ func (c *commands) status() *cobra.Command {
 				return exit.Code(exit.Usage, err)
 			}
 			f, err := s.fleet(cmd.Context())
+			if wrongUse(err) {
+				return err
+			}
 			if err != nil {
 				return exit.Code(exit.Away, err)
 			}

@@ -111,6 +111,11 @@ func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(curren
 		return err
 	}
 	defer done()
+	if s.AdminURL != "" { // whoever would be asked afterwards must let us ask: nothing is published before that
+		if _, err := s.fleet(ctx); wrongUse(err) {
+			return err
+		}
+	}
 	before, err := current(ctx, src)
 	if err != nil {
 		return err

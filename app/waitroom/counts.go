@@ -43,6 +43,13 @@ type ActivityCounts struct {
 // keepSeconds is longer than any claim or use time plus the age of a fleet line.
 const keepSeconds = 120
 
+// keep drops the counts of activities that are not served any more.
+func (c *counts) keep(served func(activityID string) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.activities, func(id string, _ *activityCounts) bool { return !served(id) })
+}
+
 func newCounts() *counts { return &counts{activities: map[string]*activityCounts{}} }
 
 func (c *counts) of(activityID string) *activityCounts {

@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -49,13 +50,17 @@ type Policy struct {
 	TicketTTL   time.Duration
 	LongestPoll time.Duration  // upper end of the poll hint
 	Mode        admission.Mode // the effective one
+	// ChallengeBits is the work that a join before the opening must show: leading zero bits
+	// of a SHA-256. 0 asks for none.
+	ChallengeBits int
 }
 
 // Room is this instance's waiting room.
 type Room struct {
-	config Config
-	states atomic.Pointer[map[string]*standing] // by activity
-	counts *counts
+	config     Config
+	challenges challenges
+	states     atomic.Pointer[map[string]*standing] // by activity
+	counts     *counts
 }
 
 // standing is the published state of one activity as this instance last read it.
@@ -69,16 +74,20 @@ type standing struct {
 
 // New makes a room that knows nothing yet: everybody waits.
 func New(c Config) *Room {
-	r := &Room{config: c, counts: newCounts()}
+	r := &Room{config: c, challenges: newChallenges(c.DrawKey), counts: newCounts()}
 	r.states.Store(&map[string]*standing{})
 	return r
 }
 
-// Join gives the user a place, or finds it.
-func (r *Room) Join(ctx context.Context, req *admission.Request, _ string) (admission.Joined, admission.Decision) {
+// Join gives the user a place, or finds it. solution is of the challenge that a join may
+// have to solve before the opening; without one that holds, Need says what to solve.
+func (r *Room) Join(ctx context.Context, req *admission.Request, solution string) (admission.Joined, admission.Decision) {
 	a := req.Activity
 	if a.Ended || !req.Now.Before(a.ClosesAt) {
 		return admission.Joined{}, ended
+	}
+	if need := r.demand(req, solution); need != nil {
+		return admission.Joined{Need: need}, challengeRequired
 	}
 	lane := req.Lane
 	if lane == "" {
@@ -114,11 +123,15 @@ func (r *Room) Exchange(_ context.Context, req *admission.Request, raw string) (
 	holder, holds := r.config.Holder(ref, req.UserID)
 	// Attempts count from 1, as the stock does: somebody who has reserved nothing yet is
 	// at their first, and keeps its nonce once they have.
-	holder.Attempt = max(holder.Attempt, 1)
+	// Those who have used up their attempts keep the last: its request reads CANCELLED.
+	holder.Attempt = min(max(holder.Attempt, 1), max(a.MaxAttempts, 1))
 	if holds {
 		// Whoever has a reservation gets its nonce and request_id again, also when all is
-		// sold out or over: they may have lost them with their phone's memory.
-		return r.issue(req, holder.Attempt)
+		// sold out or over: they may have lost them with their phone's memory. The nonce is
+		// of the activity's version; the request_id is the one that holds.
+		got, d := r.issue(req, holder.Attempt)
+		got.RequestID = holder.RequestID
+		return got, d
 	}
 	if a.Ended || !req.Now.Before(a.ClosesAt) {
 		return admission.Exchanged{}, ended
@@ -169,8 +182,16 @@ func (r *Room) Reserved(req *admission.Request) {
 // Shed remembers that a ticket's holder was told "we are full": no no-show, and no reason
 // to release another person in their place.
 func (r *Room) Shed(req *admission.Request) {
-	r.counts.shed(req.Activity.ID, req.Nonce, req.TicketExpires)
+	ends := req.Now.Add(comesAgainWithin)
+	if req.TicketExpires.Before(ends) {
+		ends = req.TicketExpires
+	}
+	r.counts.shed(req.Activity.ID, req.Nonce, ends)
 }
+
+// comesAgainWithin is how long somebody who was shed is waited for: several times what
+// they were told to wait. Each further try begins it anew.
+const comesAgainWithin = 8 * time.Second
 
 // Counted is what this instance counted for the waves, for its line in the fleet.
 func (r *Room) Counted() map[string]ActivityCounts { return r.counts.snapshot(r.config.Now()) }
@@ -227,12 +248,15 @@ func (r *Room) Refresh(ctx context.Context, activities []*admission.Activity) er
 			if before != nil && before.sealed && before.state.JoinRoot == state.JoinRoot {
 				s.seed = before.seed
 			} else if s.seed, err = r.Seed(a, state.JoinRoot); err != nil {
-				return err
+				return err // start-up has checked the key
 			}
 		}
 		next[a.ID] = s
 	}
 	r.states.Store(&next)
+	r.counts.keep(func(id string) bool {
+		return slices.ContainsFunc(activities, func(a *admission.Activity) bool { return a.ID == id })
+	})
 	return first
 }
 
@@ -296,11 +320,11 @@ func (r *Room) where(a *admission.Activity, s *standing, p admission.Place) admi
 		return st
 	}
 	perSecond := max(lane.ReleasePerSec, 1)
-	wait := time.Duration(float64(st.Place)/perSecond*1000) * time.Millisecond
-	if until := a.OpensAt.Sub(r.config.Now()); until > 0 {
-		wait += until
-	}
-	st.WaitLow, st.WaitHigh = wait*7/10, wait*3/2+time.Second
+	now := r.config.Now()
+	longest := max(0, a.ClosesAt.Sub(now)) // nobody waits longer than the sale lasts
+	wait := min(time.Duration(float64(st.Place)/perSecond*1000)*time.Millisecond, longest)
+	until := max(0, a.OpensAt.Sub(now)) // certain, so not widened
+	st.WaitLow, st.WaitHigh = min(until+wait*7/10, longest), min(until+wait*3/2+time.Second, longest)
 	return st
 }
 

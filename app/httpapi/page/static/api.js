@@ -66,6 +66,8 @@ export class Api {
         headers: send,
         body: body === undefined ? undefined : JSON.stringify(body),
         signal: AbortSignal.any(limits),
+        // The browser's own cache tells no age, and its documents carry the time.
+        cache: personal ? 'default' : 'no-cache',
         credentials: 'same-origin',
         redirect: 'error',
         referrerPolicy: 'no-referrer',
