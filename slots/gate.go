@@ -142,9 +142,9 @@ func (g *Gate) Enter(req *admission.Request) admission.Decision {
 // with the error that Sentinel's breaker counts.
 func (g *Gate) Reserve(ctx context.Context, req *admission.Request) admission.Decision {
 	v, ok := req.Visit.(*visit)
-	if ok && v.gate == g && v.req == req {
+	if ok && v.gate == g && v.req == req && v.inside.ctx == nil {
 		v.decision = admission.Decision{}
-	} else if v = g.visit(req); v == nil { // nobody entered, or a copy did
+	} else if v = g.visit(req); v == nil { // nobody entered, a copy did, or it is inside already
 		return notReady
 	}
 	v.ctx, v.budgets = ctx, g.config.Budgets()

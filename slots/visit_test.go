@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alibaba/sentinel-golang/core/base"
+	"github.com/alibaba/sentinel-golang/core/stat"
+
 	"github.com/sluice-io/sluice/app/admission"
 )
 
@@ -99,3 +102,60 @@ func TestClaimBudget(t *testing.T) {
 		t.Errorf("reason %v", d.Reason)
 	}
 }
+
+// TestHazardLeaveOnce: Sentinel's contexts are pooled, and a second exit would count for
+// whoever has the context by then.
+func TestHazardLeaveOnce(t *testing.T) {
+	for _, document := range []string{quiet(""), with(`"flow":"none","hotspot":"none","system":"none","circuitbreaker":[
+		{"resource":"seckill.reserve","strategy":1,"retryTimeoutMs":1000,"minRequestAmount":4,"statIntervalMs":1000,"threshold":0.5}]`)} {
+		b := newBed(t, document)
+		node := stat.GetOrCreateResourceNode("seckill.reserve", base.ResTypeWeb)
+		before := node.CurrentConcurrency()
+		first, second := b.inside("7"), b.inside("8")
+		first.Visit.(*visit).leave(nil)
+		third := b.inside("9") // perhaps with the context of the first
+		first.Visit.(*visit).leave(nil)
+		first.End(admission.Decision{Outcome: admission.Queued})
+		if got := node.CurrentConcurrency(); got != before+2 {
+			t.Errorf("concurrency rose by %d, want 2", got-before)
+		}
+		second.End(admission.Decision{Outcome: admission.Queued})
+		third.End(admission.Decision{Outcome: admission.Queued})
+		if got := node.CurrentConcurrency(); got != before {
+			t.Errorf("concurrency is off by %d when all have left", got-before)
+		}
+	}
+}
+
+// TestReserveAgainWhileInside: each entry is left, whoever calls out of turn.
+func TestReserveAgainWhileInside(t *testing.T) {
+	b := newBed(t, quiet(""))
+	node := stat.GetOrCreateResourceNode("seckill.reserve", base.ResTypeWeb)
+	before := node.CurrentConcurrency()
+	req := b.inside("7")
+	b.want(b.gate.Reserve(t.Context(), req), admission.Pass, admission.StageNone)
+	if got := node.CurrentConcurrency(); got != before+2 {
+		t.Errorf("concurrency rose by %d, want 2", got-before)
+	}
+	req.End(admission.Decision{Outcome: admission.Queued})
+	if got := node.CurrentConcurrency(); got != before {
+		t.Errorf("concurrency is off by %d", got-before)
+	}
+}
+
+// TestHazardPanicOnTheWayOut does not take the verdict back, nor leave its context to others.
+func TestHazardPanicOnTheWayOut(t *testing.T) {
+	b := newBed(t, quiet(""))
+	b.gate.view.Load().enter.count(panickingStat{})
+	for range 3 {
+		b.want(b.gate.Enter(b.request("7")), admission.Pass, admission.StageNone)
+	}
+	b.want(b.gate.Call(admission.CallStatus, b.request("7")), admission.Pass, admission.StageNone)
+}
+
+type panickingStat struct{}
+
+func (panickingStat) Order() uint32                                       { return 9000 }
+func (panickingStat) OnEntryPassed(*base.EntryContext)                    {}
+func (panickingStat) OnEntryBlocked(*base.EntryContext, *base.BlockError) {}
+func (panickingStat) OnCompleted(*base.EntryContext)                      { panic("boom") }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	sentinel "github.com/alibaba/sentinel-golang/api"
@@ -164,8 +165,8 @@ func (c chain) document() string {
 }
 
 // requests are shoppers in random order, four behind an address. They lie in memory in the
-// order of their coming, as what a socket has just delivered is warm; the limiters' tables
-// are met in random order, as in a sale.
+// order of their coming, each one's texts together, as what a socket has just delivered is
+// warm; the limiters' tables are met in random order, as in a sale.
 func (c chain) requests(ring *ticket.Ring, activity *admission.Activity) []admission.Request {
 	out := make([]admission.Request, c.users)
 	for n, i := range rand.Perm(c.users) {
@@ -184,7 +185,28 @@ func (c chain) requests(ring *ticket.Ring, activity *admission.Activity) []admis
 			BodyHash: "sha256:9f86d081884c7d659a2feaa0c55ad015",
 		}
 	}
+	together(out)
 	return out
+}
+
+// together lays the texts of all requests out one after the other.
+func together(requests []admission.Request) {
+	texts := func(r *admission.Request) []*string {
+		return []*string{&r.RequestID, &r.DeviceHash, &r.Bearer, &r.Ticket}
+	}
+	var all strings.Builder
+	for i := range requests {
+		for _, text := range texts(&requests[i]) {
+			all.WriteString(*text)
+		}
+	}
+	rest := all.String()
+	for i := range requests {
+		for _, text := range texts(&requests[i]) {
+			n := len(*text)
+			*text, rest = rest[:n], rest[n:]
+		}
+	}
 }
 
 // emptyStock has sold all it had to users who ask no more.
