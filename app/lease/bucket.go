@@ -57,7 +57,14 @@ type asking struct {
 
 // join reports whether one more request may wait for this answer: no more than it can serve.
 func (a *asking) join() bool {
-	return !a.late.Load() && a.waiters.Add(1) <= a.want
+	if a.late.Load() {
+		return false
+	}
+	if a.waiters.Add(1) > a.want {
+		a.waiters.Add(-1)
+		return false
+	}
+	return true
 }
 
 // nearlyDue reports that an ask which goes anyway may as well carry this bucket's.

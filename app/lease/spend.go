@@ -74,11 +74,11 @@ func (c *Client) askInHand(p *pair, now Instant) ([2]*asking, admission.Decision
 		empty[i] = true
 		if on := b.slice.pending.Load(); on != nil {
 			if b.slice.down.Load() || !on.join() {
-				return waits, b.slice.refusal(now)
+				return leave(waits), b.slice.refusal(now)
 			}
 			waits[i] = on
 		} else if now.Mono < b.slice.askAt.Load() {
-			return waits, b.slice.refusal(now)
+			return leave(waits), b.slice.refusal(now)
 		}
 	}
 	var job []asked
@@ -100,6 +100,16 @@ func (c *Client) askInHand(p *pair, now Instant) ([2]*asking, admission.Decision
 		}
 	}
 	return waits, admission.Decision{}
+}
+
+// leave gives back the place in the asks that were joined: somebody else may wait there.
+func leave(waits [2]*asking) [2]*asking {
+	for _, on := range waits {
+		if on != nil {
+			on.waiters.Add(-1)
+		}
+	}
+	return [2]*asking{}
 }
 
 // await waits for the asks, at most SyncBudget. False: at least one is still on its way.
