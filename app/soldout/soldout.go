@@ -30,9 +30,24 @@ type Board struct {
 	stock   admission.Stock
 	now     func() int64 // monotonic, ns
 	metrics *Metrics
-	skus    atomic.Pointer[map[admission.SKURef]*sku]
+	skus    atomic.Pointer[served]
 	mu      sync.Mutex // guards replacing skus
 	wake    chan struct{}
+}
+
+// served is the SKUs of this instance.
+type served struct {
+	bySKU map[admission.SKURef]*sku
+	first *sku // where a sale has one hot SKU, it is this one; nil: none
+}
+
+// sku is the one of ref; nil: it is not served here.
+func (b *Board) sku(ref admission.SKURef) *sku {
+	all := b.skus.Load()
+	if all.first != nil && all.first.ref == ref { // the same texts in memory: no byte is compared
+		return all.first
+	}
+	return all.bySKU[ref]
 }
 
 // sku is one SKU's mark and holders.
@@ -58,13 +73,13 @@ type mark struct {
 // New makes an empty board. now is the monotonic clock of Request.Mono, in nanoseconds.
 func New(stock admission.Stock, now func() int64, metrics *Metrics) *Board {
 	b := &Board{stock: stock, now: now, metrics: metrics, wake: make(chan struct{}, 1)}
-	b.skus.Store(&map[admission.SKURef]*sku{})
+	b.skus.Store(&served{})
 	return b
 }
 
 // Check is the stage. It sets req.Holder for a holder, who passes.
 func (b *Board) Check(req *admission.Request) admission.Decision {
-	s := (*b.skus.Load())[req.Ref()]
+	s := b.sku(req.Ref())
 	if s == nil {
 		return admission.Decision{}
 	}
@@ -96,7 +111,7 @@ var soldOut = admission.Decision{Outcome: admission.SoldOut, Stage: admission.St
 
 // Holder tells what a user holds and which attempt is theirs; ok is false for nothing.
 func (b *Board) Holder(ref admission.SKURef, userID string) (h admission.Holder, ok bool) {
-	s := (*b.skus.Load())[ref]
+	s := b.sku(ref)
 	if s == nil {
 		return admission.Holder{}, false
 	}
@@ -109,7 +124,7 @@ func (b *Board) Holder(ref admission.SKURef, userID string) (h admission.Holder,
 
 // SoldOut reports whether a mark that has not lapsed is up.
 func (b *Board) SoldOut(ref admission.SKURef) bool {
-	s := (*b.skus.Load())[ref]
+	s := b.sku(ref)
 	if s == nil {
 		return false
 	}
@@ -119,7 +134,7 @@ func (b *Board) SoldOut(ref admission.SKURef) bool {
 
 // Open reports whether the SKU's stock was OPEN when last read.
 func (b *Board) Open(ref admission.SKURef) bool {
-	s := (*b.skus.Load())[ref]
+	s := b.sku(ref)
 	if s == nil {
 		return false
 	}
@@ -130,7 +145,7 @@ func (b *Board) Open(ref admission.SKURef) bool {
 
 // Observe takes the mark of a reserve reply.
 func (b *Board) Observe(ref admission.SKURef, at admission.Mark) {
-	if s := (*b.skus.Load())[ref]; s != nil {
+	if s := b.sku(ref); s != nil {
 		s.mu.Lock()
 		b.raise(s, at)
 		s.mu.Unlock()
@@ -141,7 +156,7 @@ func (b *Board) Observe(ref admission.SKURef, at admission.Mark) {
 // Event takes a broadcast. It only opens: a SOLD_OUT hastens the reading of the
 // snapshot, which alone may set a mark.
 func (b *Board) Event(e admission.Event) {
-	s := (*b.skus.Load())[admission.SKURef{ActivityID: e.ActivityID, SKUID: e.SKUID}]
+	s := b.sku(admission.SKURef{ActivityID: e.ActivityID, SKUID: e.SKUID})
 	if s == nil {
 		return
 	}
@@ -186,8 +201,8 @@ func (b *Board) Wake() {
 func (b *Board) Serve(refs []admission.SKURef, ttl func(admission.SKURef) time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old := *b.skus.Load()
-	next := make(map[admission.SKURef]*sku, len(refs))
+	old := b.skus.Load().bySKU
+	next := &served{bySKU: make(map[admission.SKURef]*sku, len(refs))}
 	for _, ref := range refs {
 		s := old[ref]
 		if s == nil {
@@ -197,16 +212,19 @@ func (b *Board) Serve(refs []admission.SKURef, ttl func(admission.SKURef) time.D
 		s.mu.Lock()
 		s.ttl = ttl(ref)
 		s.mu.Unlock()
-		next[ref] = s
+		next.bySKU[ref] = s
 	}
-	b.skus.Store(&next)
+	if len(refs) > 0 {
+		next.first = next.bySKU[refs[0]]
+	}
+	b.skus.Store(next)
 }
 
 // Step reads every SKU's snapshot and follows its log. An error leaves that SKU as it
 // was; its mark lapses by itself.
 func (b *Board) Step(ctx context.Context) error {
 	var first error
-	for _, s := range *b.skus.Load() {
+	for _, s := range b.skus.Load().bySKU {
 		if err := b.follow(ctx, s); err != nil && first == nil {
 			first = err
 		}
@@ -217,7 +235,7 @@ func (b *Board) Step(ctx context.Context) error {
 // CaughtUp reports whether the SKU's log was followed to the end of its last snapshot:
 // readiness asks, since a fresh instance knows no holders.
 func (b *Board) CaughtUp(ref admission.SKURef) bool {
-	s := (*b.skus.Load())[ref]
+	s := b.sku(ref)
 	if s == nil {
 		return false
 	}
