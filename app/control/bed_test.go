@@ -81,7 +81,7 @@ func (b *bed) sale(id string, mode admission.FairnessMode) *admission.Activity {
 func (b *bed) join(a *admission.Activity, from, to int) {
 	b.t.Helper()
 	for n := from; n < to; n++ {
-		if _, err := b.room.Room.Join(b.t.Context(), a.ID, fmt.Sprint(70_000_000+n), waitroom.DefaultLane); err != nil {
+		if _, err := b.room.Join(b.t.Context(), a.ID, fmt.Sprint(70_000_000+n), waitroom.DefaultLane); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -99,7 +99,7 @@ func (b *bed) round(r *reign, activities ...*admission.Activity) {
 // state is what is published.
 func (b *bed) state(a *admission.Activity) admission.RoomState {
 	b.t.Helper()
-	s, err := b.room.Room.State(b.t.Context(), a.ID)
+	s, err := b.room.State(b.t.Context(), a.ID)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -132,12 +132,12 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// every runs step each period until ctx ends; an error is logged and the next step tried.
-func every(ctx context.Context, period time.Duration, log *slog.Logger, name string, step func(context.Context) error) {
+// Every runs step each period until ctx ends; an error is logged and the next step tried.
+func Every(ctx context.Context, period time.Duration, log *slog.Logger, name string, step func(context.Context) error) {
 	everyOr(ctx, period, nil, log, name, step)
 }
 
-// everyOr is every, and a step as well when woken.
+// everyOr is Every, and a step as well when woken.
 func everyOr(ctx context.Context, period time.Duration, wake <-chan struct{}, log *slog.Logger, name string, step func(context.Context) error) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -146,10 +146,10 @@ func everyOr(ctx context.Context, period time.Duration, wake <-chan struct{}, lo
 		err := step(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil && !failing:
-			log.Warn("control step failed", "event", "control_step", "step", name, "error", err)
+			log.Warn("step failed", "event", "step_failed", "step", name, "error", err)
 			failing = true
 		case err == nil && failing:
-			log.Info("control step works again", "event", "control_step", "step", name)
+			log.Info("step works again", "event", "step_works", "step", name)
 			failing = false
 		}
 		select {

@@ -65,7 +65,7 @@ type hall struct {
 // Lead runs waves of the activities until ctx ends, and returns when all their steps have.
 func (w *Waves) Lead(ctx context.Context, term int64, interval time.Duration, activities func() []*admission.Activity) {
 	r := w.begin(term)
-	every(ctx, interval, w.Log, "waves", func(ctx context.Context) error { return r.round(ctx, activities()) })
+	Every(ctx, interval, w.Log, "waves", func(ctx context.Context) error { return r.round(ctx, activities()) })
 	r.end()
 }
 

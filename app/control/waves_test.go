@@ -231,6 +231,27 @@ func TestALeaderKilledMidWave(t *testing.T) {
 	}
 }
 
+// TestALostAnswerCounts: the write took effect and its answer was lost. The same leader
+// goes on from what is stored.
+func TestALostAnswerCounts(t *testing.T) {
+	b := newBed(t)
+	a := b.sale("10001", admission.FairnessRandom)
+	b.join(a, 0, 60)
+	r := b.waves.begin(1)
+	b.now = a.OpensAt
+	for i := range 4 {
+		b.room.after = nil
+		if i%2 == 0 {
+			b.room.after = func() error { return fmt.Errorf("no reply: %w", admission.ErrUnknownResult) }
+		}
+		b.round(r, a)
+		b.now = b.now.Add(300 * time.Millisecond)
+		if s := b.state(a); len(b.released(a, s)) != 10*(i+1) || recordsOf(t, s).LastID != int64(i+1) {
+			t.Errorf("wave %d: %d released, records %+v", i+1, len(b.released(a, s)), recordsOf(t, s))
+		}
+	}
+}
+
 // TestAPausedLeaderIsFenced: its later writes are refused, of waves and of budgets.
 func TestAPausedLeaderIsFenced(t *testing.T) {
 	client, err := redis.Open(t.Context(), store(t), redis.Options{})
