@@ -1,6 +1,10 @@
 package main
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+	"time"
+)
 
 // unread is what an instance has not read yet since its start, and without which it would
 // answer people wrongly: which activities there are, and how far those that are open have come.
@@ -12,6 +16,35 @@ func (s *service) unread() (reasons []string) {
 	for _, a := range s.directory.All() {
 		if !a.Ended && !now.Before(a.OpensAt) && now.Before(a.ClosesAt) && !s.room.Knows(a.ID) {
 			reasons = append(reasons, fmt.Sprintf("the waiting room of activity %s is not read yet", a.ID))
+		}
+	}
+	return reasons
+}
+
+// unready says why this instance must not get traffic.
+func (s *service) unready() []string {
+	reasons := []string{}
+	if s.draining.Load() {
+		reasons = append(reasons, "draining")
+	}
+	if err := s.rules.Ready(); err != nil {
+		reasons = append(reasons, "rules: "+err.Error())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := s.stores.stocks.Policy(ctx); err != nil {
+		reasons = append(reasons, "stock store: "+err.Error())
+	}
+	if s.evicting.Load() {
+		reasons = append(reasons, "stock or limiter store: may evict keys; new submits are closed")
+	}
+	if err := s.stores.queue.Ready(ctx); err != nil {
+		reasons = append(reasons, "queue: "+err.Error())
+	}
+	reasons = append(reasons, s.unread()...)
+	for _, ref := range s.directory.SKUs(s.now()) {
+		if !s.board.CaughtUp(ref) {
+			reasons = append(reasons, fmt.Sprintf("sold-out snapshot of activity %s SKU %s is not read yet", ref.ActivityID, ref.SKUID))
 		}
 	}
 	return reasons

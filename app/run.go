@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/control"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/app/order"
 	"github.com/sluice-io/sluice/app/overload/cpu"
@@ -54,8 +55,10 @@ func (s *service) start(ctx context.Context, running *sync.WaitGroup, failed cha
 	loop("announcer", s.stores.announcer.Run)
 	loop("lease", s.leases.Run)
 	loop("sender", s.sendAndMark)
-	plain(func(ctx context.Context) { s.every(ctx, policyEvery, "eviction policies", s.checkPolicies) })
-	plain(func(ctx context.Context) { s.every(ctx, rereadEvery, "fleet", s.countFleet) })
+	plain(func(ctx context.Context) {
+		control.Every(ctx, policyEvery, s.log, "eviction policies", s.checkPolicies)
+	})
+	plain(func(ctx context.Context) { control.Every(ctx, rereadEvery, s.log, "fleet", s.countFleet) })
 	plain(func(ctx context.Context) { s.gate.Run(ctx, s.clock.Now) })
 	plain(s.feedSystemRules)
 	plain(s.fleet.Run)
@@ -101,10 +104,10 @@ func (s *service) lead(ctx context.Context, term int64) {
 	var running sync.WaitGroup
 	running.Go(func() { s.waves.Lead(ctx, term, s.waveInterval(), s.directory.All) })
 	running.Go(func() {
-		s.every(ctx, budgetEvery, "budgets", func(ctx context.Context) error { return s.budgets.Step(ctx, term) })
+		control.Every(ctx, budgetEvery, s.log, "budgets", func(ctx context.Context) error { return s.budgets.Step(ctx, term) })
 	})
 	running.Go(func() {
-		s.every(ctx, recoverEvery, "recovery", func(ctx context.Context) error {
+		control.Every(ctx, recoverEvery, s.log, "recovery", func(ctx context.Context) error {
 			var live []admission.Activity
 			for _, a := range s.directory.All() {
 				live = append(live, *a)
@@ -115,7 +118,7 @@ func (s *service) lead(ctx context.Context, term int64) {
 	})
 	running.Go(func() {
 		restorer := order.NewRestorer(s.stores.stocks, s.stores.queue, s.reconciler, s.orderMetrics, s.log)
-		s.every(ctx, recoverEvery, "restore", func(ctx context.Context) error {
+		control.Every(ctx, recoverEvery, s.log, "restore", func(ctx context.Context) error {
 			var live []admission.Activity
 			for _, a := range s.directory.All() {
 				if s.now().Before(a.ClosesAt) {
@@ -126,7 +129,7 @@ func (s *service) lead(ctx context.Context, term int64) {
 			return err
 		})
 	})
-	running.Go(func() { s.every(ctx, mirrorEvery, "mirror", s.publisher.Show) })
+	running.Go(func() { control.Every(ctx, mirrorEvery, s.log, "mirror", s.publisher.Show) })
 	running.Wait()
 }
 
@@ -138,34 +141,11 @@ func (s *service) waveInterval() time.Duration {
 	return 300 * time.Millisecond
 }
 
-// every runs step each period until ctx ends. Failures are logged when they begin and end.
-func (s *service) every(ctx context.Context, period time.Duration, name string, step func(context.Context) error) {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	failing := false
-	for {
-		err := step(ctx)
-		switch {
-		case err != nil && ctx.Err() == nil && !failing:
-			failing = true
-			s.log.Warn("step failed", "event", "step_failed", "step", name, "error", err)
-		case err == nil && failing:
-			failing = false
-			s.log.Info("step works again", "event", "step_works", "step", name)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
 // followDirectory applies the rules anew when an activity comes or goes: its SKUs need
 // seats, marks and leases.
 func (s *service) followDirectory(ctx context.Context) {
 	known := ""
-	s.every(ctx, rereadEvery/4, "directory", func(context.Context) error {
+	control.Every(ctx, rereadEvery/4, s.log, "directory", func(context.Context) error {
 		var b strings.Builder
 		for _, ref := range s.directory.SKUs(s.now()) {
 			b.WriteString(ref.Tag())

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/hmac"
 	crand "crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -237,40 +234,6 @@ func breakerPolicy(p rules.BreakerPolicy) guard.Policy {
 	return guard.Policy{FailureRatio: p.FailureRatio, MinCalls: p.MinCalls, Window: p.Window, Open: p.Open, MaxOpen: p.MaxOpen, Successes: p.Successes}
 }
 
-// budgetsInForce are the stage budgets of the rules; an embedded service is given more.
-func (s *service) budgetsInForce() rules.Budgets {
-	b := shippedBudgets
-	if snap := s.rules.Snapshot(); snap != nil {
-		b = snap.Guards.Budgets
-	}
-	if s.stores.server != nil {
-		b = b.Times(embeddedSlowness)
-	}
-	return b
-}
-
-// shippedBudgets hold until rules are in force.
-var shippedBudgets = rules.Compile(rules.Default()).Guards.Budgets
-
-func (s *service) policy(ref admission.SKURef) *rules.Policy {
-	if snap := s.rules.Snapshot(); snap != nil {
-		return snap.Policy(ref)
-	}
-	return closedPolicy
-}
-
-// closedPolicy holds until rules are in force.
-var closedPolicy = &rules.Policy{Mode: admission.ModeClosed}
-
-// mode is the effective mode of everything but the policy's own: the operator's, and
-// CLOSED while a store may forget what it must not.
-func (s *service) mode() admission.Mode {
-	if s.evicting.Load() {
-		return admission.ModeClosed
-	}
-	return admission.Mode(s.operator.Load())
-}
-
 // buildFunnel makes what a request meets up to the reservation.
 func (s *service) buildFunnel() error {
 	s.directory = directory.New(s.stores.mirror, s.log)
@@ -397,72 +360,6 @@ func (s *service) line() control.Line {
 	}
 }
 
-// wavePolicy adds the rates of an activity's SKUs up; the rest is its first SKU's.
-func (s *service) wavePolicy(a *admission.Activity) waitroom.WavePolicy {
-	first := s.policy(admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[0].ID})
-	rate := 0.0
-	for i := range a.SKUs {
-		p := s.policy(admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID})
-		r := p.RSys().Rate
-		if wave, ok := p.Term(rules.TermWave); ok {
-			r = min(r, wave)
-		}
-		rate += r
-	}
-	if all, ok := s.activityQPS(a.ID); ok {
-		rate = min(rate, all)
-	}
-	w := waitroom.WavePolicy{
-		ShowUpPrior: first.Waves.ShowUpPrior, ReservePrior: first.Waves.ReservePrior, PriorWeight: first.Waves.PriorWeight,
-		Claim: first.Waves.Claim, Use: first.Waves.Use, WaveSize: first.WaveSize, Rate: rate, ModeFactor: 1,
-	}
-	switch max(first.Mode, s.mode()) {
-	case admission.ModeNormal:
-	case admission.ModeDegraded:
-		w.ModeFactor = 0.5
-	case admission.ModeQueueOnly:
-		w.Rate = min(w.Rate, first.Waves.TricklePerS) // none, unless the policy allows a trickle
-	default:
-		w.ModeFactor = 0
-	}
-	return w
-}
-
-func (s *service) activityQPS(activityID string) (float64, bool) {
-	if snap := s.rules.Snapshot(); snap != nil {
-		return snap.ActivityQPS(activityID)
-	}
-	return 0, true
-}
-
-// wantedBudgets are the lease buckets of every SKU on sale and of their activities. An
-// activity without a bound of its own has what its SKUs have together.
-func (s *service) wantedBudgets() []admission.Budget {
-	var out []admission.Budget
-	for _, a := range s.directory.All() {
-		if a.Ended || s.rules.Snapshot() == nil {
-			continue
-		}
-		var sum float64
-		var lease rules.LeasePolicy
-		for i := range a.SKUs {
-			ref := admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID}
-			p := s.policy(ref)
-			r := p.RSys()
-			sum += r.Rate
-			lease = p.Lease
-			out = append(out, admission.Budget{Ref: ref, PolicyVersion: p.PolicyVersion, Mode: max(p.Mode, s.mode()), Rate: r.Rate, Burst: p.Lease.Burst(r.Rate), Binding: r.Binding, EmittedAt: s.now()})
-		}
-		whole := admission.Budget{Ref: admission.SKURef{ActivityID: a.ID}, Rate: sum, Binding: "skus", EmittedAt: s.now()}
-		if all, ok := s.activityQPS(a.ID); ok && all < sum {
-			whole.Rate, whole.Binding = all, "activity_max_qps"
-		}
-		whole.Burst = lease.Burst(whole.Rate)
-		out = append(out, whole)
-	}
-	return out
-}
-
 // buildListeners makes the three handlers.
 func (s *service) buildListeners() error {
 	resolver, err := source.NewResolver(source.Config{Trusted: s.config.TrustedCIDRs})
@@ -537,81 +434,4 @@ func (s *service) tally(ctx context.Context, ref admission.SKURef) (st admission
 	}
 	ot, err = s.stores.orders.Tally(ctx, ref)
 	return st, ot, err
-}
-
-// devSessionTTL is how long a development session lasts.
-const devSessionTTL = 12 * time.Hour
-
-func (s *service) signIn(userID string) (string, time.Time, error) {
-	set, err := keys.Load(s.keyring.sessionFile)
-	if err != nil {
-		return "", time.Time{}, err
-	}
-	now := s.now()
-	token, err := session.Mint(set.First(), userID, devSessionTTL, now)
-	return token, now.Add(devSessionTTL), err
-}
-
-// sourceOf keys a request's source.
-func (s *service) sourceOf(r *source.Resolver) func(*http.Request, *admission.Request) {
-	return func(in *http.Request, out *admission.Request) {
-		got := r.Resolve(in.RemoteAddr, in.Header["X-Forwarded-For"])
-		key := got.Key(s.gate.Hasher())
-		out.SourceKey, out.SourcePrefixKey, out.SourceUnparsable = key.ID, key.Prefix, got.Via == source.Unparsable
-	}
-}
-
-// gatewayUser reads the identity that a gateway has verified: from trusted peers only,
-// and only when a setting names its header. A proxy that merely forwards addresses would
-// pass on whatever its clients wrote there.
-func (s *service) gatewayUser(r *source.Resolver) func(*http.Request) string {
-	name := http.CanonicalHeaderKey(s.config.IdentityHeader)
-	return func(in *http.Request) string {
-		if name == "" {
-			return ""
-		}
-		v := in.Header[name]
-		if len(v) != 1 || !r.TrustsPeer(in.RemoteAddr) {
-			return ""
-		}
-		return v[0]
-	}
-}
-
-// hashUser names a user in logs: keyed, so that a log alone cannot be searched for a
-// user by trying ids.
-func (s *service) hashUser(userID string) string {
-	secret, _ := s.keyring.nonce.Secret()
-	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte("log user|" + userID))
-	return hex.EncodeToString(mac.Sum(nil)[:8])
-}
-
-// unready says why this instance must not get traffic.
-func (s *service) unready() []string {
-	reasons := []string{}
-	if s.draining.Load() {
-		reasons = append(reasons, "draining")
-	}
-	if err := s.rules.Ready(); err != nil {
-		reasons = append(reasons, "rules: "+err.Error())
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := s.stores.stocks.Policy(ctx); err != nil {
-		reasons = append(reasons, "stock store: "+err.Error())
-	}
-	if s.evicting.Load() {
-		reasons = append(reasons, "stock or limiter store: may evict keys; new submits are closed")
-	}
-	if err := s.stores.queue.Ready(ctx); err != nil {
-		reasons = append(reasons, "queue: "+err.Error())
-	}
-	reasons = append(reasons, s.unread()...)
-	for _, ref := range s.directory.SKUs(s.now()) {
-		if !s.board.CaughtUp(ref) {
-			reasons = append(reasons, fmt.Sprintf("sold-out snapshot of activity %s SKU %s is not read yet", ref.ActivityID, ref.SKUID))
-		}
-	}
-	return reasons
 }

@@ -215,7 +215,7 @@ func TestReportsComeEachSecondAndOnChange(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		stop()
 		running.Wait()
-		if text := log.String(); strings.Count(text, "control step failed") != 1 || strings.Count(text, "works again") != 1 {
+		if text := log.String(); strings.Count(text, "step failed") != 1 || strings.Count(text, "works again") != 1 {
 			t.Errorf("log:\n%s", text)
 		}
 	})
