@@ -32,3 +32,27 @@ func TestHazardClockNeverGoesBack(t *testing.T) {
 		t.Errorf("Sentinel's clock is %d ms off", d)
 	}
 }
+
+// Another clock's reading moves Sentinel's clock on, never back, and no further than a
+// reading of our own would, where it jumps.
+func TestHazardClockByAnotherClock(t *testing.T) {
+	c := newForwardClock()
+	before := c.CurrentTimeMillis()
+	c.tickTo(int64(40 * time.Millisecond))
+	if got := c.CurrentTimeMillis(); got != before+40 {
+		t.Errorf("40 ms moved the clock by %d ms", got-before)
+	}
+	c.tickTo(int64(20 * time.Millisecond))
+	c.tickTo(-int64(time.Hour))
+	if got := c.CurrentTimeMillis(); got != before+40 {
+		t.Errorf("the clock went back to %d ms", got-before)
+	}
+	c.tickTo(int64(time.Hour))
+	if got := c.CurrentTimeMillis(); got >= before+60_000 {
+		t.Errorf("an hour that has not passed moved the clock by %d ms", got-before)
+	}
+	SentinelTicks(0)(0)
+	if d := time.Now().UnixMilli() - int64(util.CurrentTimeMillis()); d > 60_000 || d < -60_000 {
+		t.Errorf("Sentinel's clock is %d ms off", d)
+	}
+}

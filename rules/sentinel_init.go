@@ -59,6 +59,17 @@ func FeedLoad(load1 float64) { system_metric.SetSystemLoad(load1) }
 // for Sentinel, which at the worst counts a request into the window before.
 func TickSentinel() { sentinelClock.tick() }
 
+// SentinelTicks makes the readings of another monotonic clock tick Sentinel's, for whoever
+// has read that one anyway; now is its present reading, both in nanoseconds. A reading that
+// jumps is not believed, and costs a look at the clock.
+func SentinelTicks(now int64) func(at int64) {
+	ahead := int64(time.Since(sentinelClock.start)) - now
+	return func(at int64) { sentinelClock.tickTo(ahead + at) }
+}
+
+// believedStep is how far another clock's reading may move Sentinel's clock on.
+const believedStep = 250 // ms
+
 // forwardClock is the wall clock at start plus the monotonic time since, as of the last
 // tick. It never goes backwards.
 type forwardClock struct {
@@ -81,6 +92,17 @@ func (c forwardClock) tick() {
 		if now <= before || c.ms.CompareAndSwap(before, now) { // most ticks fall into the same millisecond
 			return
 		}
+	}
+}
+
+// tickTo is tick at a time since start that the caller knows, in nanoseconds.
+func (c forwardClock) tickTo(since int64) {
+	now, before := c.startMS+since/int64(time.Millisecond), c.ms.Load()
+	if now <= before {
+		return
+	}
+	if now > before+believedStep || !c.ms.CompareAndSwap(before, now) {
+		c.tick()
 	}
 }
 

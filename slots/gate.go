@@ -95,6 +95,7 @@ type Gate struct {
 	shadows  *limit.Keyed // of shadow limits, whatever their dimension
 	claims   *claimMemory
 	top      top
+	arrived  func(mono int64) // ticks Sentinel's clock
 
 	penalties *limit.Penalties // of users and devices; never of sources, behind which many may stand
 }
@@ -108,6 +109,7 @@ const prefixStripes = 1024
 // NewGate builds a gate that refuses everything until rules are applied.
 func NewGate(c Config) (*Gate, error) {
 	g := &Gate{config: c.withDefaults(), resources: resources(), shadowResources: shadowResources(), claims: newClaimMemory(), seats: map[admission.SKURef]*limit.Seats{}}
+	g.arrived = rules.SentinelTicks(int64(c.Clock()))
 	g.metrics = newMetrics(c.Registerer, g)
 	keyed := limit.KeyedConfig{MaxEntries: c.MaxEntries}
 	var err error
@@ -148,6 +150,7 @@ func (g *Gate) Reserve(ctx context.Context, req *admission.Request) admission.De
 		return notReady
 	}
 	v.ctx, v.budgets = ctx, g.config.Budgets()
+	rules.TickSentinel() // the body took its time
 	if enter(v.view.reserve, v) {
 		req.AtEnd((*leaving)(v))
 		if shadow := g.shadowEntry(v, admission.CallReserve); shadow != nil {
@@ -184,6 +187,7 @@ func (g *Gate) Call(call admission.Call, req *admission.Request) admission.Decis
 
 // passThrough enters a chain and leaves it at once.
 func (g *Gate) passThrough(c *chain, v *visit, call admission.Call) {
+	g.arrived(v.req.Mono)
 	if !enter(c, v) {
 		return
 	}

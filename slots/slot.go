@@ -9,7 +9,6 @@ import (
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/limit"
-	"github.com/sluice-io/sluice/rules"
 )
 
 // visit is one request on its way through both chains: the one value that Sentinel
@@ -132,7 +131,6 @@ type inside struct {
 // A breaker registers with Sentinel's entry while the chain runs. A chain without one
 // needs none: what an entry's exit does is in leave.
 func enter(c *chain, v *visit) (passed bool) {
-	rules.TickSentinel()
 	ctx := c.GetPooledContext()
 	ctx.Resource = c.resource
 	v.args[argVisit] = v
