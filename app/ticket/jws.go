@@ -44,6 +44,7 @@ var (
 type ringKey struct {
 	id      string
 	headers [tokenTypes]string // as the token starts, without the dot
+	start   string             // of a ticket's payload
 	pool    sync.Pool          // of *work
 }
 
@@ -57,7 +58,7 @@ type work struct {
 }
 
 func newRingKey(id string, secret []byte) *ringKey {
-	k := &ringKey{id: id}
+	k := &ringKey{id: id, start: ticketStart(id)}
 	for t := range tokenTypes {
 		k.headers[t] = encoding.EncodeToString([]byte(headerStart + id + headerMiddle + typeNames[t] + headerEnd))
 	}

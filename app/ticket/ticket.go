@@ -92,7 +92,7 @@ func (r *Ring) Verify(raw string, now time.Time, want Expect) (Ticket, Reason) {
 	if reason != OK {
 		return t, reason
 	}
-	v, ok := parseTicket(payload, k.id, want)
+	v, ok := parseTicket(payload, k.start, want)
 	if !ok {
 		return t, Payload
 	}
@@ -111,11 +111,14 @@ type ticketView struct {
 	notBeforeMs, expiresAtMs                 int64
 }
 
+// ticketStart is how the payloads of one key begin.
+func ticketStart(keyID string) string {
+	return `{"version":1,"key_id":"` + keyID + `","activity_id":"`
+}
+
 // append writes the one spelling of a ticket's payload. parseTicket is its mirror.
 func (c Claims) append(b []byte, keyID string) []byte {
-	b = append(b, `{"version":1,"key_id":"`...)
-	b = append(b, keyID...)
-	b = append(b, `","activity_id":"`...)
+	b = append(b, ticketStart(keyID)...)
 	b = append(b, c.ActivityID...)
 	b = append(b, `","sku_id":"`...)
 	b = append(b, c.SKUID...)
@@ -136,14 +139,12 @@ func (c Claims) append(b []byte, keyID string) []byte {
 	return append(b, '}')
 }
 
-// parseTicket reads a payload. want makes it quick and changes nothing: the texts that are
+// parseTicket reads a payload that begins with start, its ticketStart. want makes it quick and changes nothing: the texts that are
 // as wanted are compared whole, the others are read byte by byte, for check to say why.
-func parseTicket(payload []byte, keyID string, want Expect) (ticketView, bool) {
+func parseTicket(payload []byte, start string, want Expect) (ticketView, bool) {
 	var v ticketView
 	s := scanner{rest: payload}
-	s.literal(`{"version":1,"key_id":"`)
-	s.literal(keyID)
-	s.literal(`","activity_id":"`)
+	s.literal(start)
 	v.activity = s.decimalLike(want.ActivityID)
 	s.literal(`","sku_id":"`)
 	v.sku = s.decimalLike(want.SKUID)
