@@ -447,6 +447,40 @@ func TestAHangingStockHoldsBackNobodyElse(t *testing.T) {
 	r.end()
 }
 
+// TestAStepEnds: a store that hangs is asked again, and a leader that ends leaves no step
+// behind.
+func TestAStepEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBedOn(t, &longRoom{joined: 10, base: time.Now()})
+		a := b.sale("10001", admission.FairnessFIFO)
+		ref := admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[0].ID}
+		b.now = a.OpensAt
+		r := b.waves.begin(1)
+		began := time.Now()
+		ctx, stop := context.WithCancel(t.Context())
+		for range 2 {
+			b.stock.hangs = map[admission.SKURef]chan struct{}{ref: make(chan struct{})}
+			if err := r.round(ctx, []*admission.Activity{a}); err != nil {
+				t.Fatal(err)
+			}
+			r.steps.Wait()
+		}
+		if took := time.Since(began); took != 2*stepWithin || !strings.Contains(b.log.String(), "waves_failed") {
+			t.Errorf("two steps took %v; log:\n%s", took, b.log)
+		}
+		b.stock.hangs[ref] = make(chan struct{})
+		if err := r.round(ctx, []*admission.Activity{a}); err != nil {
+			t.Fatal(err)
+		}
+		<-b.stock.hangs[ref]
+		stop()
+		r.end()
+		if len(r.halls) != 0 {
+			t.Error("a step outlives its leader")
+		}
+	})
+}
+
 // TestNoCountsNoWave: a release without counts would be blind.
 func TestNoCountsNoWave(t *testing.T) {
 	b := newBed(t)

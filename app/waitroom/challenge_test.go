@@ -17,8 +17,13 @@ import (
 // work finds the first counter from from on that shows exactly or at least so many zero
 // bits, as the page does.
 func work(seed, user string, from uint64, fits func(zeros int) bool) string {
+	return spelledWork(seed, user, "", from, fits)
+}
+
+// spelledWork is work for counters that are written with something in front.
+func spelledWork(seed, user, front string, from uint64, fits func(zeros int) bool) string {
 	for n := from; ; n++ {
-		sum := sha256.Sum256([]byte(seed + "|" + user + "|" + strconv.FormatUint(n, 10)))
+		sum := sha256.Sum256([]byte(seed + "|" + user + "|" + front + strconv.FormatUint(n, 10)))
 		zeros := 0
 		for _, b := range sum {
 			zeros += bits.LeadingZeros8(b)
@@ -27,7 +32,7 @@ func work(seed, user string, from uint64, fits func(zeros int) bool) string {
 			}
 		}
 		if fits(zeros) {
-			return seed + ":" + strconv.FormatUint(n, 10)
+			return seed + ":" + front + strconv.FormatUint(n, 10)
 		}
 	}
 }
@@ -111,8 +116,10 @@ func TestWhatIsNoSolution(t *testing.T) {
 		"no counter":             seed + ":",
 		"counter alone":          counter,
 		"two colons":             good + ":1",
-		"a zero in front":        seed + ":0" + counter,
-		"a sign":                 seed + ":+" + counter,
+		"a zero in front":        spelledWork(seed, "70000001", "0", 0, atLeast(8)),
+		"a sign":                 spelledWork(seed, "70000001", "+", 0, atLeast(8)),
+		"words":                  spelledWork(seed, "70000001", "x|", 0, atLeast(8)),
+		"above 2^64":             spelledWork(seed, "70000001", "9", 1<<63, atLeast(8)),
 		"negative":               seed + ":-" + counter,
 		"a space":                seed + ": " + counter,
 		"hex":                    seed + ":0x" + counter,
@@ -180,7 +187,7 @@ func TestAChallengeExpires(t *testing.T) {
 // TestTheStrictestPolicyOfAnActivityCounts, and a harder policy asks anew.
 func TestTheStrictestPolicyOfAnActivityCounts(t *testing.T) {
 	b := challengedBed(t)
-	b.a.SKUs = append(b.a.SKUs, admission.SKU{ID: "90002"})
+	b.a.SKUs = append(b.a.SKUs, admission.SKU{ID: "90002"}, admission.SKU{ID: "90003"})
 	hard := 9
 	b.room.config.Policy = func(ref admission.SKURef) Policy {
 		p := b.policy

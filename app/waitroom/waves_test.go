@@ -278,6 +278,65 @@ func TestLineOrdersAndAdvances(t *testing.T) {
 	}
 }
 
+// TestAPublishedLineGoesByTheLog: whoever is among the first of the log is in the draw,
+// whatever the clocks say, and nobody else.
+func TestAPublishedLineGoesByTheLog(t *testing.T) {
+	a := admission.Activity{ID: "10001", OpensAt: time.Unix(1000, 0), Fairness: admission.Fairness{Mode: admission.FairnessRandom, DrawClosesBefore: 5 * time.Second}}
+	var page []admission.Place
+	for n := range int64(10) { // seven joined in time, of whom the leader before saw five; one is said to be late
+		at := time.Unix(900, 0)
+		if n == 3 || n >= 7 {
+			at = time.Unix(999, 0)
+		}
+		page = append(page, admission.Place{UserID: fmt.Sprint(n + 1), Lane: DefaultLane, JoinedAt: at, Sequence: n + 1})
+	}
+	line := PublishedLine(a, 5)
+	line.Append(page)
+	if root, drawn := line.Root(); drawn != 5 || line.Covers() != 5 || root == "" {
+		t.Fatalf("%d in the draw", drawn)
+	}
+	if next, released := line.Advance(0, 3); next != 0 || released != 0 {
+		t.Errorf("%d released before the draw: those behind it would come first", released)
+	}
+	seed := RankSeed{1}
+	line.Draw(seed)
+	if next, released := line.Advance(0, 5); released != 5 || next > Drawn {
+		t.Errorf("watermark %d releases %d, want the five of the draw", next, released)
+	}
+	if next, released := line.Advance(Drawn, 100); released != 5 || next != LateRank(10)+1 {
+		t.Errorf("watermark %d releases %d behind the draw", next, released)
+	}
+}
+
+// TestProportional: by proportion within the draw and by count behind it, never over the
+// border in one step and never past the last rank given.
+func TestProportional(t *testing.T) {
+	for _, c := range []struct {
+		name                  string
+		watermark             uint64
+		people, drawn, joined int64
+		next                  uint64
+		released              int64
+	}{
+		{"a quarter", 0, 250, 1000, 2000, Drawn / 1000 * 250, 250},
+		{"nobody", 5, 0, 1000, 2000, 5, 0},
+		{"the rest of the draw", Drawn - 1, 250, 1000, 2000, Drawn, 250},
+		{"more than there are", 0, 1 << 60, 1000, 2000, Drawn / 1000 * 1000, 1000},
+		{"one", 0, 5, 1, 1, Drawn, 1},
+		{"the first behind the draw", Drawn, 1, 1000, 2000, LateRank(1001) + 1, 1},
+		{"some behind the draw", LateRank(1101), 10, 1000, 2000, LateRank(1111), 10},
+		{"the last", LateRank(1996), 10, 1000, 2000, LateRank(2000) + 1, 5},
+		{"past the last", LateRank(2000) + 1, 10, 1000, 2000, LateRank(2000) + 1, 0},
+		{"nobody behind", Drawn, 10, 1000, 1000, Drawn, 0},
+		{"nobody at all", 0, 10, 0, 0, 0, 0},
+		{"nobody drawn", 0, 10, 0, 3, LateRank(3) + 1, 3},
+	} {
+		if next, released := Proportional(c.watermark, c.people, c.drawn, c.joined); next != c.next || released != c.released {
+			t.Errorf("%s: watermark %d, %d released, want %d and %d", c.name, next, released, c.next, c.released)
+		}
+	}
+}
+
 // TestDrawIsUniform: by chi-square over 64 cells, ranks of ordinary user ids are uniform.
 func TestDrawIsUniform(t *testing.T) {
 	const people, cells = 64_000, 64
