@@ -104,19 +104,18 @@ func (s *scanner) decimalLike(want string) []byte {
 
 // number takes a JSON integer in its shortest form, 0..2^53-1.
 func (s *scanner) number() int64 {
-	d := s.run(digit, 1, 16)
-	if len(d) == 0 || d[0] == '0' && len(d) > 1 {
+	const most = 16 // digits; one more still fits an int64
+	var n int64
+	i := 0
+	for i < len(s.rest) && i <= most && '0' <= s.rest[i] && s.rest[i] <= '9' {
+		n = n*10 + int64(s.rest[i]-'0')
+		i++
+	}
+	if i == 0 || i > most || s.rest[0] == '0' && i > 1 || n > maxNumber {
 		s.fail()
 		return 0
 	}
-	var n int64 // 16 digits fit
-	for _, c := range d {
-		n = n*10 + int64(c-'0')
-	}
-	if n > maxNumber {
-		s.fail()
-		return 0
-	}
+	s.rest = s.rest[i:]
 	return n
 }
 

@@ -92,11 +92,11 @@ func (r *Ring) Verify(raw string, now time.Time, want Expect) (Ticket, Reason) {
 	if reason != OK {
 		return t, reason
 	}
-	v, ok := parseTicket(payload, k.start, want)
+	v, ok := parseTicket(payload, k.start, &want)
 	if !ok {
 		return t, Payload
 	}
-	if reason = v.check(now, r.skew, want); reason != OK {
+	if reason = v.check(now, r.skew, &want); reason != OK {
 		return t, reason
 	}
 	t.Nonce.n = uint8(copy(t.Nonce.text[:], v.nonce))
@@ -141,7 +141,7 @@ func (c Claims) append(b []byte, keyID string) []byte {
 
 // parseTicket reads a payload that begins with start, its ticketStart. want makes it quick and changes nothing: the texts that are
 // as wanted are compared whole, the others are read byte by byte, for check to say why.
-func parseTicket(payload []byte, start string, want Expect) (ticketView, bool) {
+func parseTicket(payload []byte, start string, want *Expect) (ticketView, bool) {
 	var v ticketView
 	s := scanner{rest: payload}
 	s.literal(start)
@@ -172,7 +172,7 @@ func parseTicket(payload []byte, start string, want Expect) (ticketView, bool) {
 }
 
 // check is steps 6 to 9 of the order.
-func (v *ticketView) check(now time.Time, skew time.Duration, want Expect) Reason {
+func (v *ticketView) check(now time.Time, skew time.Duration, want *Expect) Reason {
 	nowMs, skewMs := now.UnixMilli(), skew.Milliseconds()
 	behind := want.ActivityVersion - v.activityVersion
 	switch {
