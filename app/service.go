@@ -320,7 +320,7 @@ func (s *service) buildPlacer(deriver *ticket.Deriver) error {
 	s.recovery = order.NewRecovery(s.stores.stocks, s.stores.orders, s.stores.queue, order.RecoveryConfig{}, metrics, s.log)
 	results := order.NewResults(s.stores.stocks, s.stores.orders, func(ref admission.SKURef) order.Look {
 		a := s.directory.ByID(ref.ActivityID)
-		return order.Look{Selling: a != nil && !a.Ended && a.SKU(ref.SKUID) != nil, Open: s.board.Open(ref)}
+		return order.Look{Selling: !s.directory.Read() || a != nil && !a.Ended && a.SKU(ref.SKUID) != nil, Open: s.board.Open(ref)}
 	})
 	orders := order.NewService(s.stores.orders, s.stores.stocks, s.now, metrics, s.log)
 	s.results = httpapi.Results{Request: results.Request, Order: orders.Order, Cancel: orders.Cancel, Pay: orders.Pay}
@@ -370,7 +370,7 @@ func (s *service) buildListeners() error {
 	logs := httpapi.NewLog(s.log, s.now, s.hashUser)
 	deps := httpapi.Deps{
 		Now: s.now, Mono: func() int64 { return int64(s.clock.Now()) }, Jitter: rand.Float64, Log: s.log,
-		ByPath: s.directory.ByPath, ByID: s.directory.ByID,
+		ByPath: s.directory.ByPath, ByID: s.directory.ByID, Read: s.directory.Read,
 		Source: s.sourceOf(resolver), GatewayUser: s.gatewayUser(resolver),
 		Budget: func() time.Duration { return s.budgetsInForce().Total() },
 		Enter:  s.gate.Enter, Reserve: s.gate.Reserve, Place: s.place, Call: s.gate.Call,

@@ -29,6 +29,9 @@ type Deps struct {
 
 	ByPath func(pathID string) *admission.Activity // nil: no activity has this path
 	ByID   func(id string) *admission.Activity     // nil: unknown
+	// Read reports whether the activities have been read since the start; nil: they have.
+	// Before that an unknown one is no "there is no such thing", which sends people home.
+	Read func() bool
 
 	// Source fills the request's source keys from the peer and X-Forwarded-For.
 	Source func(r *http.Request, into *admission.Request)
@@ -175,6 +178,14 @@ func (a *API) newRequest(r *http.Request) *admission.Request {
 func (a *API) decided(c *gin.Context, call admission.Call, req *admission.Request, d admission.Decision, answer Answer) {
 	a.d.Decided(call, req, d)
 	a.render.Write(c.Writer, c.Request, answer)
+}
+
+// unknown is what an activity that was not found means.
+func (a *API) unknown() admission.Outcome {
+	if a.d.Read != nil && !a.d.Read() {
+		return admission.DependencyUnavailable
+	}
+	return admission.NotFound
 }
 
 // refuseGuard answers what never was a call of ours. It charges the source, so that a

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -594,5 +596,39 @@ func TestAbsent(t *testing.T) {
 	s.write("%s", head(submitPath, "Content-Length: "+fmt.Sprint(len(goodBody)))+goodBody)
 	if g := s.answer("POST"); g.HTTP != 404 || g.str("code") != "NOT_FOUND" || !g.Close {
 		t.Errorf("%d %s", g.HTTP, g.Body)
+	}
+}
+
+// TestUnreadActivitiesAreNoNotFound: an instance that has just started and has not read the
+// activities sends nobody home; once it has, what is unknown is not found.
+func TestUnreadActivitiesAreNoNotFound(t *testing.T) {
+	b := newBed(t)
+	read := false
+	b.deps.Read = func() bool { return read }
+	h := New(b.deps)
+	ask := func(method, target string) int {
+		body := ""
+		if method == http.MethodPost {
+			body = goodBody
+		}
+		r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
+		if body != "" {
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	for _, want := range []int{http.StatusServiceUnavailable, http.StatusNotFound} {
+		for _, c := range [][2]string{
+			{http.MethodPost, "/s/path-unknown/90001"}, {http.MethodGet, "/v1/activities/999"},
+			{http.MethodGet, "/v1/activities/999/queue"}, {http.MethodPost, "/v1/activities/999/queue/join"},
+		} {
+			if got := ask(c[0], c[1]); got != want {
+				t.Errorf("%s %s: %d, want %d (activities read: %v)", c[0], c[1], got, want, read)
+			}
+		}
+		read = true
 	}
 }

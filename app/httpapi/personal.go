@@ -63,7 +63,7 @@ func (a *API) personal(k call) gin.HandlerFunc {
 		req := a.newRequest(c.Request)
 		if id, named := c.Params.Get("activity"); named {
 			if req.Activity = a.d.ByID(id); req.Activity == nil {
-				a.refuseGuard(c, admission.NotFound)
+				a.refuseGuard(c, a.unknown())
 				return
 			}
 		}

@@ -82,7 +82,7 @@ var (
 func (a *API) known(c *gin.Context) *admission.Activity {
 	act := a.d.ByID(c.Param("activity"))
 	if act == nil {
-		a.refuseGuard(c, admission.NotFound)
+		a.refuseGuard(c, a.unknown())
 	}
 	return act
 }

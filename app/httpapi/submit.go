@@ -22,7 +22,7 @@ func (a *API) submit(c *gin.Context) {
 		req.SKU = req.Activity.SKU(c.Param("sku"))
 	}
 	if req.SKU == nil {
-		a.refuseGuard(c, admission.NotFound)
+		a.refuseGuard(c, a.unknown())
 		return
 	}
 	if bad := a.readHeaders(c.Request, req); bad != nil {
