@@ -45,7 +45,7 @@ func newMetrics(r prometheus.Registerer, g *Gate) *metrics {
 	blocks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sentinel_resource_block_total", Help: "Requests blocked on a resource, by the slot that blocked (stage: a stage of ours that is no rate)."}, []string{"resource", "slot"})
 	shadows := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_shadow_refusals_total", Help: "Requests that a stage in shadow would have refused."}, []string{"stage"})
 	tickets := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_ticket_verify_total", Help: "Tickets checked, by result."}, []string{"result"})
-	m.ticketsByKey = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_ticket_verify_by_key_total", Help: "Tickets of a key in the ring, by result (ok, refused)."}, []string{"key_id", "result"})
+	m.ticketsByKey = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_ticket_verify_by_key_total", Help: "Tickets of a key in the ring, by result (refused; seckill_ticket_verify_total has the others)."}, []string{"key_id", "result"})
 	claims := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_replay_claim_total", Help: "Nonce claims, by result."}, []string{"result"})
 	remotes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_remote_limit_total", Help: "Questions to the cluster-wide user bucket, by answer (allowed, refused, error)."}, []string{"result"})
 	m.deviceTightened = prometheus.NewCounter(prometheus.CounterOpts{Name: "seckill_device_tightened_total", Help: "Requests whose device was over its rate and took one more from its user's bucket."})
