@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-io/sluice/adapters/redis"
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/config"
+	"github.com/sluice-io/sluice/app/ticket"
 )
 
 // sale is a running embedded service whose handlers the test calls in process, so that
@@ -220,6 +221,19 @@ func TestRedisCommandsOfASubmit(t *testing.T) {
 	if none.Code != "SECKILL_SOLD_OUT" || n.Commands() != 0 {
 		t.Errorf("ticket after sold out: %s with %d commands, want SECKILL_SOLD_OUT with 0", none.Code, n.Commands())
 	}
+	// A stranger with a good ticket, signed by this instance's own ring.
+	act, now := s.s.directory.ByID(demoActivity), time.Now().UTC().Truncate(time.Millisecond)
+	signed, err := s.s.ring.Issue(ticket.Claims{
+		ActivityID: demoActivity, SKUID: demoSKU, UserID: third.user, DeviceHash: admission.DeviceHash(third.device),
+		ActivityVersion: act.Version, PathID: act.PathID, Nonce: "n_of_the_third", NotBefore: now, ExpiresAt: now.Add(30 * time.Second),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	third.ticket = answer{Ticket: signed, RequestID: "request-of-the-third"}
+	if sold, n := count(third, nil); sold.Code != "SECKILL_SOLD_OUT" || n.Commands() != 0 {
+		t.Errorf("a stranger's submit after sold out: %s with %d commands, want SECKILL_SOLD_OUT with 0", sold.Raw, n.Commands())
+	}
 	if again, n := count(first, nil); again.Code != "REQUEST_REPLAYED" || n.Commands() != 0 {
 		t.Errorf("a holder's retry after sold out: %s with %d commands, want REQUEST_REPLAYED with 0", again.Raw, n.Commands())
 	}
@@ -294,6 +308,27 @@ func TestS11RequestIDs(t *testing.T) {
 	})
 	if stolen.Reservation == x.Reservation || stolen.Code != "SECKILL_QUEUED" {
 		t.Errorf("another user with the same request_id: %s, want a reservation of their own", stolen.Raw)
+	}
+}
+
+// TestEvictingStoreClosesSubmits: while a store says that it may evict keys nothing new is
+// sold, and the instance is not ready.
+func TestEvictingStoreClosesSubmits(t *testing.T) {
+	s := openSale(t, map[string]string{"demo.stock": "10"})
+	p := s.person(1)
+	s.turn(p)
+	s.s.evicting.Store(true)
+	if got := s.submit(t.Context(), p, nil); got.Code != "SYSTEM_OVERLOADED" || got.HTTP != http.StatusServiceUnavailable {
+		t.Errorf("submit: %s, want 503 SYSTEM_OVERLOADED", got.Raw)
+	}
+	if reasons := strings.Join(s.s.unready(), "; "); !strings.Contains(reasons, "evict") {
+		t.Errorf("not ready because of %q, want the eviction named", reasons)
+	}
+	if err := s.s.checkPolicies(t.Context()); err != nil || s.s.evicting.Load() {
+		t.Errorf("the embedded store never evicts: %v, still closed %v", err, s.s.evicting.Load())
+	}
+	if got := s.submit(t.Context(), p, nil); got.Code != "SECKILL_QUEUED" {
+		t.Errorf("submit afterwards: %s", got.Raw)
 	}
 }
 

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -70,16 +69,6 @@ func (s *Snapshot) Stage(stage admission.Stage) Switch {
 // SourceOverrides lists the addresses and prefixes with limits of their own. Whoever hashes
 // addresses builds its table from this when the snapshot is applied.
 func (s *Snapshot) SourceOverrides() []SourceOverride { return s.sources }
-
-// SourceFor returns the specific limit of a prefix (a /32, /24, /64 or /48), if it has one.
-func (s *Snapshot) SourceFor(p netip.Prefix) (Limit, bool) {
-	for _, o := range s.sources {
-		if o.Prefix == p && !o.Shadow {
-			return o.Limit, true
-		}
-	}
-	return Limit{}, false
-}
 
 // Penalty is the local refusal of users and devices that hammer. Refusals 0 is off.
 type Penalty struct {

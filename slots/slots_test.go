@@ -523,3 +523,33 @@ func TestDeviceInShadowTightensNobody(t *testing.T) {
 		t.Errorf("%v shadow refusals of devices counted, want 4", got)
 	}
 }
+
+// oneHolder is a stock in which user 7 holds a unit.
+type oneHolder struct{ admission.Stock }
+
+func (oneHolder) Snapshot(context.Context, admission.SKURef) (admission.StockSnapshot, error) {
+	return admission.StockSnapshot{Mark: admission.Mark{Incarnation: 1, ActivityVersion: 3, LogLength: 1}, Total: 10, Remaining: 9, Open: true}, nil
+}
+
+func (oneHolder) Log(context.Context, admission.SKURef, int64, int) ([]admission.LogEvent, error) {
+	return []admission.LogEvent{{Kind: admission.LogReserved, UserID: "7", RequestID: "request-7", ReservationID: "r_7", Outcome: admission.PollQueued, Attempt: 1}}, nil
+}
+
+// TestHolderPassesTheClosing: a holder's retry gets its result also across the closing
+// moment; everybody else is told that the sale has ended.
+func TestHolderPassesTheClosing(t *testing.T) {
+	b := newBed(t, quiet(""))
+	board := soldout.New(oneHolder{}, func() int64 { return int64(b.clock) }, soldout.NewMetrics(prometheus.NewRegistry()))
+	board.Serve([]admission.SKURef{{ActivityID: "10001", SKUID: "90001"}}, func(admission.SKURef) time.Duration { return time.Second })
+	if err := board.Step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.gate.config.Board = board
+	b.act.ClosesAt = opening.Add(time.Second)
+	holder := b.request("7")
+	b.want(b.gate.Enter(holder), admission.Pass, admission.StageNone)
+	if holder.Holder.ReservationID != "r_7" {
+		t.Errorf("holder %+v, want their reservation", holder.Holder)
+	}
+	b.want(b.gate.Enter(b.request("8")), admission.ActivityEnded, admission.StageActivity)
+}

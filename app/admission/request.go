@@ -39,8 +39,6 @@ type Request struct {
 	Record RequestRecord // what the request came to: of Queued, Replayed, AlreadyPurchased, ReplayRejected
 	Quota  Quota         // of the user dimension, for the RateLimit headers
 
-	Decision Decision // the first refusal; zero while admitted
-
 	// What the pipeline found in its first chain and needs in its second; nil before the
 	// first. Only package slots looks into it.
 	Visit any
