@@ -15,6 +15,8 @@ import (
 )
 
 // slowCaller begins a request and never ends it: it holds a drain up until it is cut.
+// When slowCaller returns the server has the connection: connections are accepted in the
+// order they come, and a later one has had its answer.
 func slowCaller(t *testing.T, address string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -25,6 +27,12 @@ func slowCaller(t *testing.T, address string) {
 	if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: sluice\r\n")); err != nil {
 		t.Fatal(err)
 	}
+	later := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := later.Get("http://" + address + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
 }
 
 // TestDrainWithin5s: SIGTERM in the middle of a crowd, with a caller that never ends its

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	maxConnections = 20_000 // of one listener; above it the kernel's queue waits
-	drainFor       = 4 * time.Second
+	maxConnections = 20_000          // of one listener; above it the kernel's queue waits
+	drainFor       = 4 * time.Second // the notice included
 )
 
 func newServe() *cobra.Command {
@@ -122,7 +122,7 @@ func serveWith(ctx context.Context, c *config.Config, out, errOut io.Writer, wir
 	}
 	s.draining.Store(true)
 	log.Info("draining", "event", "draining")
-	drain(servers)
+	drain(servers, c.DrainNotice)
 	stopLoops()
 	running.Wait()
 	_ = os.Remove(filepath.Join(c.DataDir, readyFile))
@@ -184,11 +184,14 @@ func (l *listeners) serve(s *service, failed chan<- error) []*http.Server {
 	return servers
 }
 
-// drain lets requests under way end, together, and cuts what takes longer. The internal
-// listener, the second, goes last: until then readiness says "draining" to whoever asks.
-func drain(servers []*http.Server) {
+// drain takes requests until notice has passed, so that balancers see that readiness says
+// "draining" before a connection is refused; then it lets the requests under way end,
+// together, and cuts what takes longer than drainFor. The internal listener, the second,
+// goes last: until then readiness answers whoever asks.
+func drain(servers []*http.Server, notice time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainFor)
 	defer cancel()
+	<-time.After(notice)
 	end := func(server *http.Server) {
 		if server.Shutdown(ctx) != nil {
 			_ = server.Close()

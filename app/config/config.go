@@ -65,6 +65,10 @@ type Config struct {
 
 	LogLevel string
 
+	// DrainNotice is how long a draining instance still takes requests while its readiness
+	// says so.
+	DrainNotice time.Duration
+
 	origins map[string]string // setting -> where its value came from
 	values  map[string]string // setting -> value as text
 }
@@ -335,6 +339,8 @@ func (c *Config) Print() []Setting {
 		switch {
 		case s.name == "edge.trusted_cidrs" && v == "":
 			v = joined(c.TrustedCIDRs)
+		case s.name == "drain.notice" && v == "":
+			v = c.DrainNotice.String()
 		case s.name == "rules.file" && v == "" && c.RulesSource == "file":
 			v = filepath.Join(c.DataDir, "rules.json")
 		}

@@ -260,6 +260,42 @@ func TestTrustedCIDRs(t *testing.T) {
 	}
 }
 
+// TestDrainNotice: an embedded service has no balancer in front of it and leaves at once.
+func TestDrainNotice(t *testing.T) {
+	for _, c := range []struct {
+		value      string
+		production bool
+		want       time.Duration
+	}{
+		{"", false, 0},
+		{"", true, time.Second},
+		{"0s", true, 0},
+		{"250ms", false, 250 * time.Millisecond},
+		{"2s", true, 2 * time.Second},
+	} {
+		given := map[string]string{}
+		if c.production {
+			given = production()
+		}
+		if c.value != "" {
+			given["drain.notice"] = c.value
+		}
+		cfg, faults := load(t, "", nil, given)
+		if faults != nil || cfg.DrainNotice != c.want {
+			t.Errorf("%+v: %v, faults %v", c, cfg.DrainNotice, faults)
+		}
+		i := slices.IndexFunc(cfg.Print(), func(s Setting) bool { return s.Name == "drain.notice" })
+		if printed := cfg.Print()[i].Value; c.value == "" && printed != c.want.String() {
+			t.Errorf("%+v is printed as %q", c, printed)
+		}
+	}
+	for _, bad := range []string{"3s", "-1s", "soon"} {
+		if _, faults := load(t, "", nil, map[string]string{"drain.notice": bad}); len(faults) != 1 {
+			t.Errorf("%s: %v", bad, faults)
+		}
+	}
+}
+
 // TestMask: a secret is never printed, wherever in a value it stands.
 func TestMask(t *testing.T) {
 	for v, want := range map[string]string{

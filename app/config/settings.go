@@ -93,7 +93,9 @@ var settings = []*setting{
 	{name: "admin.tokens", def: "", doc: "file of lines: operator sha256:HEX or viewer sha256:HEX; made when embedded", read: plain(func(c *Config) *string { return &c.AdminTokens })},
 	{name: "payment.key", def: "", doc: "key of the payment callback; made when embedded", read: plain(func(c *Config) *string { return &c.PaymentKey })},
 	{name: "edge.identity_header", def: "", doc: "header in which a gateway among the trusted peers names the user it has verified, and which it strips from its clients; empty: sessions only", read: plain(func(c *Config) *string { return &c.IdentityHeader })},
+	// The defaults of these two depend on settings above them.
 	{name: "edge.trusted_cidrs", def: "", doc: "peers whose X-Forwarded-For is believed; embedded: loopback, production: none", read: readCIDRs},
+	{name: "drain.notice", def: "", doc: "how long readiness says \"draining\" while requests are still taken, so that balancers leave first, 0s to 2s; embedded: 0s, production: 1s", read: readDrainNotice},
 }
 
 func plain(at func(*Config) *string) func(*Config, string) error {
@@ -207,6 +209,19 @@ func readRoles(c *Config, v string) error {
 		}
 	}
 	return nil
+}
+
+// maxDrainNotice leaves requests under way the most of the 5 s that a drain may take.
+const maxDrainNotice = 2 * time.Second
+
+func readDrainNotice(c *Config, v string) error {
+	if v == "" {
+		if !c.IsEmbedded() {
+			c.DrainNotice = time.Second
+		}
+		return nil
+	}
+	return duration(func(c *Config) *time.Duration { return &c.DrainNotice }, 0, maxDrainNotice)(c, v)
 }
 
 func readCIDRs(c *Config, v string) error {
