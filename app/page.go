@@ -16,7 +16,7 @@ func (s *service) page(deps httpapi.Deps) (httpapi.Page, error) {
 		req := &admission.Request{Now: deps.Now(), Mono: deps.Mono()}
 		deps.Source(r, req)
 		deps.ChargeSource(req)
-		deps.Decided(admission.CallSubmit, req, admission.Decision{Outcome: admission.NotFound, Stage: admission.StageGuard, Reason: admission.ReasonGuard})
+		deps.Decided(admission.Calls, req, admission.Decision{Outcome: admission.NotFound, Stage: admission.StageGuard, Reason: admission.ReasonGuard})
 		absent.ServeHTTP(w, r)
 	}
 	p, err := page.New(page.Config{

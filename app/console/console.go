@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	runtimepprof "runtime/pprof"
 	"strconv"
 	"time"
 
@@ -72,10 +73,10 @@ func New(d Deps) http.Handler {
 	v.GET("/activities", c.list)
 	v.GET("/activities/:activity", c.show)
 	v.GET("/activities/:activity/skus/:sku/tally", c.tally)
-	v.GET("/rules", func(g *gin.Context) { g.JSON(http.StatusOK, d.Rules()) })
+	v.GET("/rules", func(g *gin.Context) { c.answer(g, d.Rules()) })
 	v.GET("/rules/status", c.status)
-	v.GET("/rules/bundle", func(g *gin.Context) { g.Data(http.StatusOK, "application/json; charset=utf-8", d.Bundle()) })
-	v.GET("/mode", func(g *gin.Context) { g.JSON(http.StatusOK, gin.H{"mode": d.Mode().String()}) })
+	v.GET("/rules/bundle", func(g *gin.Context) { httpapi.SendJSON(g.Writer, g.Request, d.Bundle()) })
+	v.GET("/mode", func(g *gin.Context) { c.answer(g, gin.H{"mode": d.Mode().String()}) })
 	v.GET("/limiters/:dimension/:key", c.inspect)
 	v.GET("/top", c.top)
 	o := e.Group("/admin/v1", c.allow(RoleOperator))
@@ -83,7 +84,7 @@ func New(d Deps) http.Handler {
 	o.POST("/activities/:activity/end", c.end)
 	o.PUT("/mode", c.setMode)
 	o.GET("/pprof/profile", gin.WrapF(pprof.Profile)) // ?seconds=10
-	o.GET("/pprof/:name", func(g *gin.Context) { pprof.Handler(g.Param("name")).ServeHTTP(g.Writer, g.Request) })
+	o.GET("/pprof/:name", c.profile)
 	o.DELETE("/limiters/:dimension/:key", c.reset)
 	e.NoRoute(func(g *gin.Context) { c.refuse(g, admission.NotFound, "") })
 	e.NoMethod(func(g *gin.Context) { c.refuse(g, admission.MethodNotAllowed, "") })
@@ -125,6 +126,16 @@ func (c *console) allow(least Role) gin.HandlerFunc {
 			c.refuse(g, admission.Forbidden, "this call needs an operator's token")
 		}
 	}
+}
+
+// answer sends what a call came to.
+func (c *console) answer(g *gin.Context, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		c.refuseError(g, err)
+		return
+	}
+	httpapi.SendJSON(g.Writer, g.Request, body)
 }
 
 // refuse answers in the one error shape and ends the call.
@@ -181,7 +192,7 @@ func (c *console) publish(g *gin.Context) {
 		c.refuseError(g, err)
 	default:
 		c.d.Log.Info("activity published", "event", "activity_published", "activity_id", a.ID, "activity_version", a.Version)
-		g.Data(http.StatusOK, "application/json; charset=utf-8", admission.EncodeActivity(a))
+		httpapi.SendJSON(g.Writer, g.Request, admission.EncodeActivity(a))
 	}
 }
 
@@ -192,7 +203,7 @@ func (c *console) end(g *gin.Context) {
 		return
 	}
 	c.d.Log.Info("activity ended", "event", "activity_ended", "activity_id", a.ID)
-	g.Data(http.StatusOK, "application/json; charset=utf-8", admission.EncodeActivity(a))
+	httpapi.SendJSON(g.Writer, g.Request, admission.EncodeActivity(a))
 }
 
 func (c *console) list(g *gin.Context) {
@@ -205,7 +216,7 @@ func (c *console) list(g *gin.Context) {
 	for i, a := range all {
 		docs[i] = admission.EncodeActivity(a)
 	}
-	g.JSON(http.StatusOK, gin.H{"activities": docs})
+	c.answer(g, gin.H{"activities": docs})
 }
 
 func (c *console) show(g *gin.Context) {
@@ -216,7 +227,7 @@ func (c *console) show(g *gin.Context) {
 	}
 	for _, a := range all {
 		if a.ID == g.Param("activity") {
-			g.Data(http.StatusOK, "application/json; charset=utf-8", admission.EncodeActivity(a))
+			httpapi.SendJSON(g.Writer, g.Request, admission.EncodeActivity(a))
 			return
 		}
 	}
@@ -234,7 +245,7 @@ func (c *console) tally(g *gin.Context) {
 		c.refuseError(g, err)
 		return
 	}
-	g.JSON(http.StatusOK, gin.H{"stock": stock, "orders": orders, "conserved": stock.Conserved()})
+	c.answer(g, gin.H{"stock": stock, "orders": orders, "conserved": stock.Conserved()})
 }
 
 func (c *console) status(g *gin.Context) {
@@ -243,7 +254,7 @@ func (c *console) status(g *gin.Context) {
 		c.refuseError(g, err)
 		return
 	}
-	g.JSON(http.StatusOK, s)
+	c.answer(g, s)
 }
 
 func (c *console) setMode(g *gin.Context) {
@@ -261,7 +272,17 @@ func (c *console) setMode(g *gin.Context) {
 		return
 	}
 	c.d.Log.Warn("operator mode set", "event", "mode_set", "mode", m.String())
-	g.JSON(http.StatusOK, gin.H{"mode": m.String()})
+	c.answer(g, gin.H{"mode": m.String()})
+}
+
+// profile serves one of the runtime's profiles. pprof answers an unknown name in words of its own.
+func (c *console) profile(g *gin.Context) {
+	name := g.Param("name")
+	if runtimepprof.Lookup(name) == nil {
+		c.refuse(g, admission.NotFound, "")
+		return
+	}
+	pprof.Handler(name).ServeHTTP(g.Writer, g.Request)
 }
 
 // decodeMode reads {"mode":"…"} and nothing else.
@@ -300,7 +321,7 @@ func (c *console) inspect(g *gin.Context) {
 		c.refuseError(g, err)
 		return
 	}
-	g.JSON(http.StatusOK, v)
+	c.answer(g, v)
 }
 
 // shownTop is how many are listed when ?n= does not say.
@@ -315,7 +336,7 @@ func (c *console) top(g *gin.Context) {
 			return
 		}
 	}
-	g.JSON(http.StatusOK, c.d.Top(n))
+	c.answer(g, c.d.Top(n))
 }
 
 func (c *console) reset(g *gin.Context) {
@@ -324,5 +345,5 @@ func (c *console) reset(g *gin.Context) {
 		return
 	}
 	c.d.Log.Warn("limiter key reset", "event", "limiter_reset", "dimension", g.Param("dimension"))
-	g.JSON(http.StatusOK, gin.H{"reset": true})
+	c.answer(g, gin.H{"reset": true})
 }

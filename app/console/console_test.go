@@ -223,7 +223,7 @@ func TestUnknown(t *testing.T) {
 	for target, want := range map[string]int{
 		"/": 404, "/admin/v1/": 404, "/admin/v1/nothing": 404, "/admin/v1/mode/": 404, "//admin/v1/mode": 404, "/metrics": 404,
 		"/admin/v1/activities/10009": 404, "/admin/v1/activities/x/skus/90001/tally": 404, "/admin/v1/activities/10001/skus/0/tally": 404,
-		"/admin/v1/activities/10001%2fend": 404,
+		"/admin/v1/activities/10001%2fend": 404, "/admin/v1/pprof/nothing": 404, // pprof says so in plain text
 	} {
 		if g := d.send("GET", target, "", "Bearer op"); g.status != want || g.body["code"] == nil {
 			t.Errorf("%s: %d %s, want %d", target, g.status, g.text, want)

@@ -289,7 +289,7 @@ func appendOrder(b []byte, o admission.Order, now time.Time) []byte {
 // writePrivate sends a document that belongs to one user.
 func writePrivate(c *gin.Context, body []byte) {
 	c.Writer.Header()["Cache-Control"] = noStore
-	writeDocument(c.Writer, c.Request, body)
+	SendJSON(c.Writer, c.Request, body)
 }
 
 func appendWeights(b []byte, w map[string]float64) []byte {

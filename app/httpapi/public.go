@@ -40,13 +40,12 @@ func (a *API) activity(c *gin.Context) {
 	h["Vary"] = varyPublic
 	if matches(c.Request.Header["If-None-Match"], etag) {
 		unreadBody(c.Writer, c.Request, true)
-		c.Status(http.StatusNotModified)
-		c.Writer.WriteHeaderNow()
+		Unchanged(c.Writer)
 		return
 	}
 	body = append(body[:len(body)-1], `,"server_time":"`...)
 	body = append(appendTime(body, a.d.Now()), `"}`...)
-	writeDocument(c.Writer, c.Request, body)
+	SendJSON(c.Writer, c.Request, body)
 }
 
 // queue serves the one queue document that everybody polls.
@@ -61,7 +60,7 @@ func (a *API) queue(c *gin.Context) {
 	h := c.Writer.Header()
 	h["Cache-Control"] = []string{"public, max-age=" + age + ", s-maxage=" + age}
 	h["Vary"] = varyPublic
-	writeDocument(c.Writer, c.Request, body)
+	SendJSON(c.Writer, c.Request, body)
 }
 
 // static serves the page or an asset.

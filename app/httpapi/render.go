@@ -33,8 +33,8 @@ type Answer struct {
 // long that spreading it further would only make people wait more.
 const closedRetryAfter = 30 * time.Second
 
-// Renderer turns answers into HTTP. It and the outcome table are the only places
-// where an HTTP status appears.
+// Renderer turns answers into HTTP. The outcome table and the files of render are the only
+// places where an HTTP status appears; a test holds them to it.
 type Renderer struct {
 	now    func() time.Time
 	jitter func() float64 // uniform in [0,1): spreads those who were told the same wait
@@ -69,37 +69,6 @@ func (r *Renderer) Write(w http.ResponseWriter, req *http.Request, a Answer) {
 	if late {
 		lateBody(w, req)
 	}
-}
-
-// writeDocument sends the body of a success; the caller has set what belongs to it.
-func writeDocument(w http.ResponseWriter, r *http.Request, body []byte) {
-	late := unreadBody(w, r, false)
-	h := w.Header()
-	h["Content-Type"] = contentTypeJSON
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(body)
-	if late {
-		lateBody(w, r)
-	}
-}
-
-// unready says why an instance wants no traffic.
-func (r *Renderer) unready(w http.ResponseWriter, reasons []string) {
-	h := w.Header()
-	h["Content-Type"] = contentTypeJSON
-	h["Cache-Control"] = noStore
-	b := []byte(`{"status":"unready","reasons":[`)
-	for i, reason := range reasons {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(b, reason)
-	}
-	b = append(b, "]}"...)
-	h["Content-Length"] = []string{strconv.Itoa(len(b))}
-	w.WriteHeader(admission.DependencyUnavailable.Row().HTTP)
-	_, _ = w.Write(b)
 }
 
 var (

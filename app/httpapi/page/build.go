@@ -10,7 +10,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -159,7 +158,7 @@ func newFile(name string, body []byte) (*file, error) {
 }
 
 func represent(body []byte, etag string) encoded {
-	return encoded{body: body, etag: []string{`"` + etag + `"`}, length: []string{strconv.Itoa(len(body))}}
+	return encoded{body: body, etag: []string{`"` + etag + `"`}}
 }
 
 var contentTypes = map[string]string{

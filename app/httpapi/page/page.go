@@ -18,11 +18,11 @@
 package page
 
 import (
-	"bytes"
 	"net/http"
 	"strings"
 
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/httpapi"
 )
 
 // Config is what New needs.
@@ -129,13 +129,11 @@ type file struct {
 
 // encoded is one representation. Each has its own strong ETag.
 type encoded struct {
-	body   []byte
-	etag   []string
-	length []string
+	body []byte
+	etag []string
 }
 
-// serve sends the file, or says that the client has it. net/http drops the body of an
-// answer to HEAD.
+// serve sends the file, or says that the client has it.
 func (f *file) serve(w http.ResponseWriter, r *http.Request, cache string) {
 	h := w.Header()
 	h["Cache-Control"] = []string{cache}
@@ -146,16 +144,14 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request, cache string) {
 	}
 	h["Etag"] = body.etag
 	if known(r.Header["If-None-Match"], f.plain.etag[0], f.gzip.etag) {
-		w.WriteHeader(http.StatusNotModified)
+		httpapi.Unchanged(w)
 		return
 	}
 	h["Content-Type"] = f.contentType
-	h["Content-Length"] = body.length
 	if body == &f.gzip {
 		h["Content-Encoding"] = gzipEncoding
 	}
-	w.WriteHeader(http.StatusOK)
-	_, _ = bytes.NewReader(body.body).WriteTo(w) // a client that left has nothing to be told
+	httpapi.Send(w, body.body)
 }
 
 var gzipEncoding = []string{"gzip"}
