@@ -503,6 +503,49 @@ func TestQuota(t *testing.T) {
 	}
 }
 
+// TestQuotaOfDocuments: whoever was charged for a document is told what is left, in the
+// figures of that very decision; the sign-in charges no user, and what caches give to
+// everybody says nothing of anybody.
+func TestQuotaOfDocuments(t *testing.T) {
+	for _, c := range calls {
+		b := newBed(t)
+		pass := b.deps.Call
+		b.deps.Call = func(call admission.Call, r *admission.Request) admission.Decision {
+			if call != admission.CallSession {
+				r.Quota = admission.Quota{Limit: 10, Window: 2500 * time.Millisecond, Remaining: 7, Reset: 700 * time.Millisecond}
+			}
+			return pass(call, r)
+		}
+		policy, limit := `"user";q=10;w=3`, `"user";r=7;t=1`
+		if c.name == "submit" || c.name == "session" || !c.personal {
+			policy, limit = "", "" // a submit's is in TestQuota
+		}
+		g := b.send(t, c.method, c.target, c.body)
+		if p, l := g.Header.Get("RateLimit-Policy"), g.Header.Get("RateLimit"); g.HTTP >= 300 || p != policy || l != limit {
+			t.Errorf("%s: %d, policy %s, limit %s; want %s, %s", c.name, g.HTTP, p, l, policy, limit)
+		}
+	}
+	for _, target := range []string{"/a/10001", "/assets/x.js"} {
+		if g := newBed(t).send(t, "GET", target, ""); g.Header["Ratelimit"] != nil || g.Header["Ratelimit-Policy"] != nil {
+			t.Errorf("%s: %v", target, g.Header)
+		}
+	}
+}
+
+// TestExpectWithoutBody: calls without a body have no use for an Expect; an unknown path
+// stays one.
+func TestExpectWithoutBody(t *testing.T) {
+	for target, want := range map[string]int{
+		"/v1/activities/10001": 417, "/v1/activities/10001/queue": 417, "/v1/orders/5": 417, "/a/10001": 417, "/assets/x.js": 417, "/nothing": 404,
+		"/v1/requests/" + goodRequest + "?activity_id=10001&sku_id=90001": 417,
+	} {
+		b := newBed(t)
+		if g := b.send(t, "GET", target, "", "Expect: 100-continue"); g.HTTP != want || b.charged != 1 || b.asked() != "" {
+			t.Errorf("%s: %d %s, charged %d", target, g.HTTP, g.Body, b.charged)
+		}
+	}
+}
+
 // TestBodiesOfOtherCalls: strict as a submit's.
 func TestBodiesOfOtherCalls(t *testing.T) {
 	for _, c := range []struct{ call, body, field string }{

@@ -27,7 +27,7 @@ const (
 // guardBody decides on a body from its headers alone, before a byte of it is read.
 // optional: the call may come without one (join, cancel), with a length of 0 and no type.
 func guardBody(r *http.Request, optional bool) admission.Outcome {
-	if _, ok := r.Header["Expect"]; ok {
+	if expects(r) {
 		return admission.ExpectationFailed
 	}
 	if !lengthKnown(r) {
@@ -46,6 +46,13 @@ func guardBody(r *http.Request, optional bool) admission.Outcome {
 		return admission.UnsupportedMediaType
 	}
 	return admission.Pass
+}
+
+// expects reports an Expect header: nothing here waits for a "100 Continue". One that net/http
+// does not know never comes so far, it is answered 417 there.
+func expects(r *http.Request) bool {
+	_, ok := r.Header["Expect"]
+	return ok
 }
 
 // lengthKnown reports whether the request says how long its body is: by Content-Length,
@@ -141,7 +148,8 @@ func guarded(o admission.Outcome) bool {
 }
 
 // plainPath refuses what two programs on the way could read differently: a double
-// slash, and a query that gives one key twice.
+// slash, and a query that gives one key twice; and an Expect, which calls without a body
+// have no use for either.
 func (a *API) plainPath(c *gin.Context) {
 	switch u := c.Request.URL; {
 	case strings.Contains(u.Path, "//"):
@@ -149,6 +157,9 @@ func (a *API) plainPath(c *gin.Context) {
 		c.Abort()
 	case u.RawQuery != "" && c.FullPath() != "" && repeatedKey(u.RawQuery):
 		a.refuseGuard(c, admission.InvalidArgument)
+		c.Abort()
+	case c.FullPath() != "" && expects(c.Request):
+		a.refuseGuard(c, admission.ExpectationFailed)
 		c.Abort()
 	}
 }

@@ -152,6 +152,9 @@ func TestEveryOutcomeRendered(t *testing.T) {
 			if g.Header.Get("Cache-Control") != "no-store" || g.Header.Get("Content-Type") != "application/json; charset=utf-8" {
 				t.Errorf("headers %v", g.Header)
 			}
+			if scheme := g.Header.Get("WWW-Authenticate"); (scheme == "Bearer") != (row.HTTP == 401) {
+				t.Errorf("WWW-Authenticate %q", scheme)
+			}
 			for _, absent := range []string{"existing_request_id", "reservation_id", "order_id", "rank", "wait_ms", "unlikely", "challenge", "field", "errors"} {
 				if _, ok := g.JSON[absent]; ok {
 					t.Errorf("%s is there though empty", absent)

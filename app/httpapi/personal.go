@@ -72,6 +72,7 @@ func (a *API) personal(k call) gin.HandlerFunc {
 		r = a.reply(c, k, req)
 		a.d.Decided(k.resource, req, r.decision)
 		if r.document != nil {
+			writeQuota(c.Writer.Header(), req.Quota)
 			writePrivate(c, r.document)
 			return
 		}

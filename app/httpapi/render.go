@@ -58,6 +58,9 @@ func (r *Renderer) Write(w http.ResponseWriter, req *http.Request, a Answer) {
 	if retry > 0 {
 		h["Retry-After"] = []string{strconv.FormatInt(max(1, ceilDiv(int64(retry), int64(time.Second))), 10)}
 	}
+	if row.HTTP == http.StatusUnauthorized {
+		h["Www-Authenticate"] = bearerScheme
+	}
 	writeQuota(h, a.Quota)
 	buf := buffers.Get().(*[]byte)
 	b := r.appendAnswer((*buf)[:0], a, row, retry, prefersChinese(req.Header["Accept-Language"]))
@@ -75,6 +78,7 @@ var (
 	contentTypeJSON = []string{"application/json; charset=utf-8"}
 	noStore         = []string{"no-store"}
 	connectionClose = []string{"close"}
+	bearerScheme    = []string{"Bearer"} // a 401 must name one (RFC 9110, 15.5.2)
 )
 
 // retryAfter is ceil(true wait) + jitter in whole milliseconds; never short. The
@@ -235,7 +239,8 @@ func appendTime(b []byte, t time.Time) []byte {
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
 // writeQuota describes the user dimension (draft-ietf-httpapi-ratelimit-headers-10):
-// the policy as quota per window, and what is left of it now.
+// the policy as quota per window, and what is left of it now. A call whose user was not
+// charged says nothing, nor does a document that caches give to others.
 func writeQuota(h http.Header, q admission.Quota) {
 	if q.Limit <= 0 {
 		return

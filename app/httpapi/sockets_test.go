@@ -56,12 +56,44 @@ func TestH03Guard(t *testing.T) {
 	if asked := b.asked(); asked != "" {
 		t.Errorf("the funnel was asked %q", asked)
 	}
+}
 
-	// net/http answers an Expect that it does not know by itself; the status is the same.
-	s := dial(t, address)
-	s.write("%s", head(submitPath, "Expect: the-unexpected", lengthOfGood)+goodBody)
-	if g := s.answer("POST"); g.HTTP != 417 || !s.closed() {
-		t.Errorf("unknown Expect: %d", g.HTTP)
+// TestNotHTTP pins what the README says of requests that net/http answers by itself, since
+// they never reach a handler: plain text or nothing, and the end of the connection. Neither
+// a source nor the funnel hears of them.
+func TestNotHTTP(t *testing.T) {
+	b := newBed(t)
+	address := listening(t, New(b.deps), b.deps.Log)
+	const get = "GET /v1/activities/10001 HTTP/1.1\r\n"
+	for name, c := range map[string]struct {
+		request string
+		want    int
+		body    string
+	}{
+		"no request line":         {"what is this?" + strings.Repeat(" ", 20) + "\r\n\r\n", 400, "400 Bad Request"},
+		"a method of symbols":     {"G@T / HTTP/1.1\r\nHost: x\r\n\r\n", 400, "400 Bad Request"},
+		"a path that is no path":  {"GET /v1/%zz HTTP/1.1\r\nHost: x\r\n\r\n", 400, "400 Bad Request"},
+		"no Host":                 {get + "\r\n", 400, "400 Bad Request: missing required Host header"},
+		"two Hosts":               {get + "Host: x\r\nHost: y\r\n\r\n", 400, "400 Bad Request"},
+		"a Host of two words":     {get + "Host: a b\r\n\r\n", 400, "400 Bad Request: malformed Host header"},
+		"a header name with room": {get + "Host: x\r\nX Y: z\r\n\r\n", 400, "400 Bad Request: invalid header name"},
+		"two lengths":             {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400, "400 Bad Request"},
+		"HTTP/3.0":                {"GET / HTTP/3.0\r\nHost: x\r\n\r\n", 505, "505 HTTP Version Not Supported: unsupported protocol version"},
+		"a coding unknown":        {head(submitPath, "Transfer-Encoding: gzip"), 501, "Unsupported transfer encoding"},
+		"an Expect unknown":       {head(submitPath, "Expect: the-unexpected", lengthOfGood) + goodBody, 417, ""},
+		"the same of a GET":       {get + "Host: x\r\nExpect: the-unexpected\r\n\r\n", 417, ""},
+		"a head of 24 KiB":        {get + "Host: x\r\nX-Long: " + strings.Repeat("x", 24<<10) + "\r\n\r\n", 431, "431 Request Header Fields Too Large"},
+	} {
+		s := dial(t, address)
+		s.write("%s", c.request)
+		g := s.answer("POST")
+		plain := map[bool]string{true: "", false: "text/plain; charset=utf-8"}[c.body == ""]
+		if g.HTTP != c.want || g.Body != c.body || g.Header.Get("Content-Type") != plain || !g.Close || !s.closed() {
+			t.Errorf("%s: %d %q, %v", name, g.HTTP, g.Body, g.Header)
+		}
+	}
+	if asked := b.asked(); asked != "" || b.charged != 0 {
+		t.Errorf("asked %q, charged %d", asked, b.charged)
 	}
 }
 
