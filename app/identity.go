@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
-	"github.com/sluice-io/sluice/app/keys"
 	"github.com/sluice-io/sluice/app/limit/source"
 	"github.com/sluice-io/sluice/app/session"
 )
@@ -16,13 +15,13 @@ import (
 // devSessionTTL is how long a development session lasts.
 const devSessionTTL = 12 * time.Hour
 
+// signIn mints a development session with the key that is in force, and with what the
+// settings demand of a session; no file is read.
 func (s *service) signIn(userID string) (string, time.Time, error) {
-	set, err := keys.Load(s.keyring.sessionFile)
-	if err != nil {
-		return "", time.Time{}, err
-	}
 	now := s.now()
-	token, err := session.Mint(set.First(), userID, devSessionTTL, now)
+	token, err := session.MintWith(*s.signer.Load(), session.MintClaims{
+		UserID: userID, Issuer: s.config.SessionIssuer, Audience: s.config.SessionAudience,
+	}, devSessionTTL, now)
 	return token, now.Add(devSessionTTL), err
 }
 

@@ -59,6 +59,7 @@ type service struct {
 
 	ring     *ticket.Ring
 	sessions *session.Verifier
+	signer   atomic.Pointer[keys.Key] // of development sessions: the first of the session keys
 	watched  []*keys.Watched
 
 	rules     *rules.Applier
@@ -154,9 +155,14 @@ func (s *service) buildKeys() error {
 	err = watch(s.keyring.sessionFile, func(set keys.Set) (err error) {
 		if s.sessions == nil {
 			s.sessions, err = session.NewVerifier(set, session.Config{Issuer: s.config.SessionIssuer, Audience: s.config.SessionAudience})
-			return err
+		} else {
+			err = s.sessions.Swap(set)
 		}
-		return s.sessions.Swap(set)
+		if err == nil {
+			first := set.First()
+			s.signer.Store(&first)
+		}
+		return err
 	})
 	if err != nil {
 		return exit.Code(exit.Usage, fmt.Errorf("session.keys: %w", err))
