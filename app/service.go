@@ -286,7 +286,7 @@ func (s *service) buildFunnel() error {
 	s.room = waitroom.New(waitroom.Config{
 		Store: s.stores.room, Ring: s.ring, Deriver: deriver, DrawKey: s.keyring.draw,
 		Now: s.now, Log: s.log, Metrics: waitroom.NewMetrics(s.registry),
-		Holder: s.board.Holder, SoldOut: s.board.SoldOut,
+		Holder: s.board.Holder, SoldOut: s.board.SoldOut, MayReturn: s.board.MayReturn,
 		Policy: func(ref admission.SKURef) waitroom.Policy {
 			p := s.policy(ref)
 			return waitroom.Policy{TicketTTL: p.TicketTTL, LongestPoll: p.Waves.LongestPoll, Mode: max(p.Mode, s.mode()), ChallengeBits: p.ChallengeBits}

@@ -16,6 +16,7 @@ type ledger struct {
 	seed        maphash.Seed
 	table       atomic.Pointer[[]atomic.Pointer[entry]] // linear probing; a power of two, at most half full
 	used        int                                     // of the writer
+	unpaid      atomic.Int64                            // holders whose unit may still come back
 }
 
 // entry is a user in the followed log, and is not changed once it is entered. A user who
@@ -24,6 +25,11 @@ type entry struct {
 	user   string
 	holder admission.Holder
 	holds  bool
+}
+
+// unpaid: the unit is held, and comes back when its order is not made, not paid or cancelled.
+func (e *entry) unpaid() bool {
+	return e != nil && e.holds && (e.holder.Outcome == admission.PollQueued || e.holder.Outcome == admission.PollOrderCreated)
 }
 
 const firstTable = 64
@@ -71,9 +77,14 @@ func (l *ledger) take(e admission.LogEvent) {
 func (l *ledger) enter(e *entry) {
 	table := *l.table.Load()
 	at := &table[l.place(table, e.user)]
-	isNew := at.Load() == nil
+	before := at.Load()
 	at.Store(e)
-	if !isNew {
+	if was, is := before.unpaid(), e.unpaid(); is && !was {
+		l.unpaid.Add(1)
+	} else if was && !is {
+		l.unpaid.Add(-1)
+	}
+	if before != nil {
 		return
 	}
 	if l.used++; l.used*2 <= len(table) {

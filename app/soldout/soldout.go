@@ -143,6 +143,21 @@ func (b *Board) Open(ref admission.SKURef) bool {
 	return s.open
 }
 
+// MayReturn reports whether units may come back to a SKU that is sold out: somebody holds one
+// that is not paid, or this instance has not followed so far as to know. Wrong, it makes
+// people look on in vain, never go away from a sale that goes on.
+func (b *Board) MayReturn(ref admission.SKURef) bool {
+	s := b.sku(ref)
+	if s == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ledger := s.ledger.Load()
+	known := !s.lost && ledger.incarnation == s.latest.Incarnation && s.latest.ActivityVersion > 0 && ledger.cursor.Load() >= s.latest.LogLength
+	return !known || ledger.unpaid.Load() > 0
+}
+
 // Observe takes the mark of a reserve reply.
 func (b *Board) Observe(ref admission.SKURef, at admission.Mark) {
 	if s := b.sku(ref); s != nil {

@@ -163,6 +163,51 @@ func TestReopenedByEventAndBySnapshot(t *testing.T) {
 	f.want("3", admission.Pass)
 }
 
+// TestMayReturn: after a sell-out people look on for as long as somebody has not paid, or
+// as this instance does not know it.
+func TestMayReturn(t *testing.T) {
+	f := newFixture(t, 2)
+	want := func(may bool, why string) {
+		t.Helper()
+		if got := f.MayReturn(ref); got != may {
+			t.Errorf("%s: %v", why, got)
+		}
+	}
+	pay := func(user string) {
+		f.store.events = append(f.store.events, admission.LogEvent{Kind: admission.LogPaid, UserID: user, Outcome: admission.PollOrderPaid})
+	}
+	want(true, "nothing was read yet")
+	f.store.reserve("1")
+	f.store.reserve("2")
+	f.step()
+	want(true, "two have not paid")
+	pay("1")
+	f.step()
+	want(true, "one has not paid")
+	pay("2")
+	f.step()
+	want(false, "all have paid")
+	f.store.snap.Epoch++ // somebody else gave back, bought, and this instance has read the snapshot alone
+	f.store.events = append(f.store.events, admission.LogEvent{Kind: admission.LogEpoch}, admission.LogEvent{Kind: admission.LogReserved, UserID: "3", Outcome: admission.PollQueued})
+	f.Observe(ref, admission.Mark{Incarnation: 1, ActivityVersion: 1, Epoch: f.store.snap.Epoch, LogLength: int64(len(f.store.events))})
+	want(true, "the log was not followed so far")
+	f.step()
+	want(true, "a third has not paid")
+	f.store.events = append(f.store.events, admission.LogEvent{Kind: admission.LogReturned, UserID: "3", Outcome: admission.PollOrderCancelled}) // and may not buy again
+	f.step()
+	want(false, "the third gave back, and somebody was quicker")
+	f.store.snap.Incarnation++
+	f.store.events = nil
+	f.Observe(ref, admission.Mark{Incarnation: 2, ActivityVersion: 1})
+	want(true, "the stock was restored, and its log not read")
+	f.store.err = admission.ErrNotFound
+	f.step()
+	want(true, "the stock is lost, and may be restored")
+	if !f.MayReturn(admission.SKURef{ActivityID: "1", SKUID: "2"}) {
+		t.Error("nothing is known of a SKU that is not served here")
+	}
+}
+
 // TestOlderSnapshotIsIgnored: a replica that lags must not open or close anything.
 func TestOlderSnapshotIsIgnored(t *testing.T) {
 	f := newFixture(t, 1)

@@ -35,7 +35,8 @@ type queueDocument struct {
 	DrawClosesAt    string      `json:"draw_closes_at"`
 	Draw            queueDraw   `json:"draw"`
 	Joined          int64       `json:"joined"`
-	Reach           int64       `json:"reach"` // people whom the stock is expected to reach
+	Reach           int64       `json:"reach"`     // people whom the stock is expected to reach
+	Reopening       bool        `json:"reopening"` // "sold out" is not the last word, see Room.reopening
 }
 
 type queueLane struct {
@@ -94,12 +95,25 @@ func (r *Room) build(a *admission.Activity, s *standing, now time.Time) []byte {
 	if a.Fairness.Mode != admission.FairnessFIFO {
 		doc.Draw = r.draw(a, s, now)
 	}
+	doc.Reopening = r.reopening(a, s, doc.State)
 	body, err := json.Marshal(doc)
 	if err != nil {
 		r.config.Log.Error("queue document", "event", "queue_document", "error", err)
 		return []byte(`{}`)
 	}
 	return body
+}
+
+// reopening reports that "sold out" is not the last word: units that are reserved and not
+// paid may come back, or some have. A page that was told "sold out" looks on while it is
+// true, and believes an OPEN again; else it stops asking.
+func (r *Room) reopening(a *admission.Activity, s *standing, state string) bool {
+	if state != StateSoldOut {
+		return s.records.SoldOutOnce && state != StateEnded
+	}
+	return slices.ContainsFunc(a.SKUs, func(sku admission.SKU) bool {
+		return r.config.MayReturn(admission.SKURef{ActivityID: a.ID, SKUID: sku.ID})
+	})
 }
 
 // Commitment is the hex commitment of the activity's draw; "" for fifo, which has none.

@@ -41,6 +41,8 @@ type Config struct {
 	Holder func(ref admission.SKURef, userID string) (h admission.Holder, ok bool)
 	// SoldOut reports a sold-out mark that is up.
 	SoldOut func(ref admission.SKURef) bool
+	// MayReturn reports whether units may come back to a SKU that is sold out.
+	MayReturn func(ref admission.SKURef) bool
 	// Policy is the policy in force of a SKU.
 	Policy func(ref admission.SKURef) Policy
 }

@@ -38,6 +38,7 @@ type bed struct {
 	policy  Policy
 	holders map[string]admission.Holder // by user
 	soldOut bool
+	unpaid  map[string]bool // by SKU: units of it may come back
 	metrics *Metrics
 	room    *Room
 	a       *admission.Activity
@@ -109,8 +110,8 @@ func newBed(t *testing.T) *bed {
 		Store: b.store, Ring: ring, Deriver: deriver, DrawKey: octKey(t, "draw", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8").First(),
 		Now: func() time.Time { return b.now }, Log: slog.New(slog.DiscardHandler), Metrics: b.metrics,
 		Holder:  func(_ admission.SKURef, user string) (admission.Holder, bool) { h, ok := b.holders[user]; return h, ok },
-		SoldOut: func(admission.SKURef) bool { return b.soldOut },
-		Policy:  func(admission.SKURef) Policy { return b.policy },
+		SoldOut: func(admission.SKURef) bool { return b.soldOut }, MayReturn: func(ref admission.SKURef) bool { return b.unpaid[ref.SKUID] },
+		Policy: func(admission.SKURef) Policy { return b.policy },
 	})
 	return b
 }
@@ -539,6 +540,43 @@ func TestTheDocumentOverTime(t *testing.T) {
 	b.now = b.now.Add(documentAge)
 	if w, _ := b.document(); w.Draw.Commitment != "" {
 		t.Error("fifo shows a draw")
+	}
+}
+
+// TestReopening: whether "sold out" is the last word, in every state of a sale.
+func TestReopening(t *testing.T) {
+	b := newBed(t)
+	b.a.SKUs = append(b.a.SKUs, admission.SKU{ID: "90002", Stock: 1, LimitPerUser: 1})
+	b.unpaid = map[string]bool{}
+	b.now = b.a.OpensAt
+	for i, c := range []struct {
+		state  string
+		unpaid string // of this SKU
+		once   bool   // sold out before
+		want   bool
+	}{
+		{StateOpen, "90001", false, false},
+		{StateSoldOut, "", true, false},
+		{StateSoldOut, "90001", true, true},
+		{StateSoldOut, "90002", true, true},
+		{StateOpen, "", true, true}, // reopened
+		{StateSoldOut, "", true, false},
+		{StateEnded, "90001", true, false},
+	} {
+		clear(b.unpaid)
+		b.unpaid[c.unpaid] = true
+		waves, err := json.Marshal(Records{SoldOutOnce: c.once})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.publish(admission.RoomState{Term: int64(i + 1), State: c.state, Waves: waves})
+		b.now = b.now.Add(documentAge)
+		var told struct {
+			Reopening *bool `json:"reopening"`
+		}
+		if _, body := b.document(); json.Unmarshal(body, &told) != nil || told.Reopening == nil || *told.Reopening != c.want {
+			t.Errorf("%+v: %s", c, body)
+		}
 	}
 }
 
