@@ -36,7 +36,7 @@ func inspect(t tokenType, raw string) (Unverified, error) {
 	payload, ok := decode(make([]byte, len(text)), []byte(text))
 	if ok && t == typeTicket {
 		var v ticketView
-		v, ok = parseTicket(payload, ticketStart(u.KeyID), &Expect{})
+		v, ok = parseTicket(payload, ticketStart(u.KeyID))
 		c := v.claims()
 		u.Ticket = &c
 	} else if ok {

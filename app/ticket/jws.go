@@ -2,11 +2,8 @@ package ticket
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
-	"hash"
 	"strings"
 	"sync"
 	"unsafe"
@@ -39,30 +36,31 @@ var (
 	strict   = base64.RawURLEncoding.Strict() // refuses trailing bits that are not zero (RFC 4648 section 3.5)
 )
 
-// A ringKey is one key ready for use: its headers are spelled once, and its HMAC states are kept so that
-// the key schedule is not computed again for every ticket.
+// A ringKey is one key ready for use: its headers are spelled once, and hashed once.
 type ringKey struct {
 	id      string
 	headers [tokenTypes]string // as the token starts, without the dot
-	start   string             // of a ticket's payload
-	pool    sync.Pool          // of *work
+	macs    [tokenTypes]begunMAC
+	start   string    // of a ticket's payload
+	pool    sync.Pool // of *work
 }
 
-// work is the memory of one check. It is borrowed because an HMAC cannot be shared.
+// work is the memory of one check. It is borrowed because a hash cannot be shared.
 type work struct {
-	mac     hash.Hash
-	sum     [sha256.Size]byte
+	digest  digest
 	sig     [signatureLen]byte
 	raw     [MaxBytes]byte
 	payload [MaxBytes * 3 / 4]byte
+	want    [MaxBytes]byte
 }
 
 func newRingKey(id string, secret []byte) *ringKey {
 	k := &ringKey{id: id, start: ticketStart(id)}
 	for t := range tokenTypes {
 		k.headers[t] = encoding.EncodeToString([]byte(headerStart + id + headerMiddle + typeNames[t] + headerEnd))
+		k.macs[t] = beginMAC(secret, k.headers[t])
 	}
-	k.pool.New = func() any { return &work{mac: hmac.New(sha256.New, secret)} }
+	k.pool.New = func() any { return &work{digest: newDigest()} }
 	return k
 }
 
@@ -76,16 +74,15 @@ func (k *ringKey) seal(t tokenType, payload []byte) string {
 	b := append(w.raw[:0], k.headers[t]...)
 	b = append(b, '.')
 	b = encoding.AppendEncode(b, payload)
-	sig := w.sign(b)
+	sig := w.sign(&k.macs[t], b)
 	b = append(b, '.')
 	return string(append(b, sig...))
 }
 
-// sign returns the signature of b as text, valid until the next use of w.
-func (w *work) sign(b []byte) []byte {
-	w.mac.Reset()
-	w.mac.Write(b)
-	encoding.Encode(w.sig[:], w.mac.Sum(w.sum[:0]))
+// sign returns the signature of b, which begins with the header that the MAC has begun with, as text that is
+// valid until the next use of w.
+func (w *work) sign(m *begunMAC, b []byte) []byte {
+	encoding.Encode(w.sig[:], w.digest.finish(m, b))
 	return w.sig[:]
 }
 
@@ -150,10 +147,10 @@ func headerKeyID(buf *[maxHeader]byte, t tokenType, header string) ([]byte, bool
 // open does step 4, the MAC, and decodes the payload of a token that find accepted. The signature is
 // compared as text, in constant time: another spelling of the right MAC is a wrong one. The returned bytes
 // are valid until w is given back.
-func (w *work) open(raw string) ([]byte, Reason) {
+func (w *work) open(m *begunMAC, raw string) ([]byte, Reason) {
 	b := unsafe.Slice(unsafe.StringData(raw), len(raw)) // read only: a hash and a decoder want bytes, and a copy costs as much as a block of the MAC
 	signed, signature := b[:len(b)-signatureLen-1], b[len(b)-signatureLen:]
-	if subtle.ConstantTimeCompare(w.sign(signed), signature) != 1 {
+	if subtle.ConstantTimeCompare(w.sign(m, signed), signature) != 1 {
 		return nil, Signature
 	}
 	dot := bytes.IndexByte(signed, '.') // find saw it

@@ -45,7 +45,7 @@ func (r *Ring) VerifyPass(raw string, want PassExpect) (Pass, Reason) {
 	}
 	w := k.borrow()
 	defer k.giveBack(w)
-	payload, reason := w.open(raw)
+	payload, reason := w.open(&k.macs[typePass], raw)
 	if reason != OK {
 		return Pass{}, reason
 	}

@@ -82,26 +82,6 @@ func (s *scanner) decimal() []byte {
 	return d
 }
 
-// known takes the text that is wanted, whose alphabet need then not be looked at: it ends
-// at a quote, which no alphabet holds. When it is another, nothing is taken.
-func (s *scanner) known(want string) ([]byte, bool) {
-	n := len(want)
-	if n == 0 || len(s.rest) <= n || string(s.rest[:n]) != want || s.rest[n] != '"' {
-		return nil, false
-	}
-	text := s.rest[:n]
-	s.rest = s.rest[n:]
-	return text, true
-}
-
-// decimalLike is decimal, and quick about the one that is wanted.
-func (s *scanner) decimalLike(want string) []byte {
-	if text, ok := s.known(want); ok {
-		return text
-	}
-	return s.decimal()
-}
-
 // number takes a JSON integer in its shortest form, 0..2^53-1.
 func (s *scanner) number() int64 {
 	const most = 16 // digits; one more still fits an int64
