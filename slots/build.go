@@ -6,6 +6,7 @@ import (
 
 	"github.com/alibaba/sentinel-golang/core/base"
 	"github.com/alibaba/sentinel-golang/core/circuitbreaker"
+	"github.com/alibaba/sentinel-golang/core/flow"
 	"github.com/alibaba/sentinel-golang/core/hotspot"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -68,6 +69,22 @@ func (c *chain) count(s base.StatSlot) {
 	slices.SortStableFunc(c.stats, func(a, b base.StatSlot) int { return cmp.Compare(a.Order(), b.Order()) })
 }
 
+// countFlow appends what counts for flow rules with a window of their own; all others read
+// the resource's.
+func (c *chain) countFlow(u uses) {
+	if u.ownWindow {
+		c.count(flow.DefaultStandaloneStatSlot)
+	}
+}
+
+// countParams appends what counts for hot-param rules on who is inside; those on a rate
+// count as they check.
+func (c *chain) countParams(u uses) {
+	if u.paramsInFlight {
+		c.count(hotspot.DefaultConcurrencyStatSlot)
+	}
+}
+
 // hotParams appends Sentinel's hot-param slot, if it has a rule, under the switch of the
 // SKU stage.
 func (c *chain) hotParams(u uses) {
@@ -81,6 +98,6 @@ func (c *chain) hotParams(u uses) {
 		c.sentinel(&shadowed{RuleCheckSlot: s, stage: admission.StageSKU, gate: c.gate})
 	default:
 		c.sentinel(s)
-		c.count(hotspot.DefaultConcurrencyStatSlot)
+		c.countParams(u)
 	}
 }

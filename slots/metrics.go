@@ -97,7 +97,7 @@ var (
 	rtDesc          = prometheus.NewDesc("sentinel_resource_rt_avg_ms", "Mean time between entry and exit, ms.", []string{"resource"}, nil)
 	systemCPUDesc   = prometheus.NewDesc("sentinel_system_cpu", "Fraction of the CPU quota as the system rules see it; -1: not known.", nil, nil)
 	systemLoadDesc  = prometheus.NewDesc("sentinel_system_load", "Load average of the host as the system rules see it; -1: not known.", nil, nil)
-	concurrencyDesc = prometheus.NewDesc("sentinel_resource_concurrency", "Entries that have not exited.", []string{"resource"}, nil)
+	concurrencyDesc = prometheus.NewDesc("sentinel_resource_concurrency", "Entries that have not exited; only those of seckill.reserve stay.", []string{"resource"}, nil)
 )
 
 func (*resourceCollector) Describe(ch chan<- *prometheus.Desc) {

@@ -3,7 +3,6 @@ package slots
 import (
 	"github.com/alibaba/sentinel-golang/core/base"
 	"github.com/alibaba/sentinel-golang/core/flow"
-	"github.com/alibaba/sentinel-golang/core/hotspot"
 	"github.com/alibaba/sentinel-golang/core/isolation"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -23,17 +22,17 @@ func (g *Gate) newShadowChain(v *view, call admission.Call) *chain {
 		return nil
 	}
 	c, u := beginChain(g, v, g.shadowResources[call]), usesOf(r, res)
-	c.count(&statistics{})
+	c.count(&statistics{stays: call == admission.CallReserve})
 	if u.flow {
 		c.sentinel(flow.DefaultSlot)
-		c.count(flow.DefaultStandaloneStatSlot)
+		c.countFlow(u)
 	}
 	if u.isolation {
 		c.sentinel(isolation.DefaultSlot)
 	}
 	if u.hotspot {
 		c.sentinel(&hotParams{needs: u.params})
-		c.count(hotspot.DefaultConcurrencyStatSlot)
+		c.countParams(u)
 	}
 	if u.breaker {
 		c.breaker()

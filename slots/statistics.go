@@ -13,6 +13,7 @@ import (
 // It replaces Sentinel's stat slot, which also looks a labelled counter up per request.
 type statistics struct {
 	inbound bool
+	stays   bool // requests stay inside for a while; else they leave at once, and nobody is ever counted inside
 	blocks  *blockCounters
 }
 
@@ -21,15 +22,17 @@ func (*statistics) Order() uint32 { return stat.StatSlotOrder }
 
 func (s *statistics) OnEntryPassed(ctx *base.EntryContext) {
 	if ctx.StatNode != nil {
-		passed(ctx.StatNode, ctx)
+		s.passed(ctx.StatNode, ctx)
 	}
 	if s.inbound {
-		passed(stat.InboundNode(), ctx)
+		s.passed(stat.InboundNode(), ctx)
 	}
 }
 
-func passed(n base.StatNode, ctx *base.EntryContext) {
-	n.IncreaseConcurrency()
+func (s *statistics) passed(n base.StatNode, ctx *base.EntryContext) {
+	if s.stays {
+		n.IncreaseConcurrency()
+	}
 	n.AddCount(base.MetricEventPass, int64(ctx.Input.BatchCount))
 }
 
@@ -49,23 +52,25 @@ func (s *statistics) OnCompleted(ctx *base.EntryContext) {
 	rt := util.CurrentTimeMillis() - ctx.StartTime()
 	ctx.PutRt(rt)
 	if ctx.StatNode != nil {
-		completed(ctx.StatNode, ctx)
+		s.completed(ctx.StatNode, ctx)
 		if rt > 0 { // nobody reads the shortest time of a resource
 			ctx.StatNode.AddCount(base.MetricEventRt, int64(rt))
 		}
 	}
 	if s.inbound {
-		completed(stat.InboundNode(), ctx)
+		s.completed(stat.InboundNode(), ctx)
 		stat.InboundNode().AddCount(base.MetricEventRt, int64(rt))
 	}
 }
 
-func completed(n base.StatNode, ctx *base.EntryContext) {
+func (s *statistics) completed(n base.StatNode, ctx *base.EntryContext) {
 	if ctx.Err() != nil {
 		n.AddCount(base.MetricEventError, int64(ctx.Input.BatchCount))
 	}
 	n.AddCount(base.MetricEventComplete, int64(ctx.Input.BatchCount))
-	n.DecreaseConcurrency()
+	if s.stays {
+		n.DecreaseConcurrency()
+	}
 }
 
 // resources are the closed set of names that Sentinel knows. Submit and reserve are

@@ -2,6 +2,7 @@ package slots
 
 import (
 	"github.com/alibaba/sentinel-golang/core/base"
+	"github.com/alibaba/sentinel-golang/core/hotspot"
 	"github.com/alibaba/sentinel-golang/core/stat"
 
 	"github.com/sluice-io/sluice/rules"
@@ -11,16 +12,22 @@ import (
 // those alone, for each costs even when it has nothing to check.
 type uses struct {
 	flow, hotspot, isolation, breaker bool
+	ownWindow                         bool           // a flow rule counts in a window of its own
+	paramsInFlight                    bool           // a hot-param rule counts who is inside
 	params                            [argVisit]bool // that the hot-param rules name
 }
 
 func usesOf(r *rules.SentinelRules, resource string) (u uses) {
 	for i := range r.Flow {
-		u.flow = u.flow || r.Flow[i].Resource == resource
+		if f := &r.Flow[i]; f.Resource == resource {
+			u.flow = true
+			u.ownWindow = u.ownWindow || f.StatIntervalInMs != 0 && f.StatIntervalInMs != defaultStatMS
+		}
 	}
 	for i := range r.Hotspot {
 		if h := &r.Hotspot[i]; h.Resource == resource {
 			u.hotspot = true
+			u.paramsInFlight = u.paramsInFlight || h.MetricType == hotspot.Concurrency
 			if h.ParamIndex >= 0 && h.ParamIndex < len(u.params) { // the rules refuse any other
 				u.params[h.ParamIndex] = true
 			}
