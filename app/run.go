@@ -168,7 +168,7 @@ func (s *service) event(e admission.Event) {
 	case admission.EventWatermark:
 		s.rereadRoom()
 	case admission.EventSoldOut, admission.EventReopened:
-		s.board.Event(e)
+		s.board.Event(e, time.Now())
 	}
 }
 

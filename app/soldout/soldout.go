@@ -62,6 +62,15 @@ type sku struct {
 	ttl    time.Duration  // of marks; guarded by mu
 	open   bool           // the last snapshot's state; guarded by mu
 	lost   bool           // the last look found no stock; guarded by mu
+
+	confirmed int64 // monotonic ns of the last answer of the stock store; guarded by mu
+}
+
+// set changes the mark; nil takes it down. The caller holds s.mu.
+func (b *Board) set(s *sku, m *mark) (was *mark) {
+	was = s.mark.Swap(m)
+	b.metrics.mark(s.ref, m)
+	return was
 }
 
 // mark says that nothing was left at a moment.
@@ -168,9 +177,9 @@ func (b *Board) Observe(ref admission.SKURef, at admission.Mark) {
 	}
 }
 
-// Event takes a broadcast. It only opens: a SOLD_OUT hastens the reading of the
-// snapshot, which alone may set a mark.
-func (b *Board) Event(e admission.Event) {
+// Event takes a broadcast that came at the wall time now. It only opens: a SOLD_OUT
+// hastens the reading of the snapshot, which alone may set a mark.
+func (b *Board) Event(e admission.Event, now time.Time) {
 	s := b.sku(admission.SKURef{ActivityID: e.ActivityID, SKUID: e.SKUID})
 	if s == nil {
 		return
@@ -181,8 +190,9 @@ func (b *Board) Event(e admission.Event) {
 		at := admission.Mark{Incarnation: e.Incarnation, ActivityVersion: e.Version, Epoch: e.Epoch}
 		if at.Compare(s.latest) > 0 {
 			s.latest = at
-			s.mark.Store(nil)
+			b.set(s, nil)
 			b.metrics.Reopened.Inc()
+			b.metrics.reopen.Observe(max(0, now.Sub(e.EmittedAt).Seconds()))
 		} else {
 			b.metrics.Ignored.Inc()
 		}
@@ -200,7 +210,7 @@ func (b *Board) raise(s *sku, at admission.Mark) {
 		return
 	}
 	s.latest = at
-	s.mark.Store(&mark{at: at, expires: b.now() + int64(s.ttl)})
+	b.set(s, &mark{at: at, expires: b.now() + int64(s.ttl)})
 }
 
 // Wake makes Run read the snapshots at once.
@@ -221,13 +231,18 @@ func (b *Board) Serve(refs []admission.SKURef, ttl func(admission.SKURef) time.D
 	for _, ref := range refs {
 		s := old[ref]
 		if s == nil {
-			s = &sku{ref: ref}
+			s = &sku{ref: ref, confirmed: b.now()}
 			s.ledger.Store(newLedger(0))
 		}
 		s.mu.Lock()
 		s.ttl = ttl(ref)
 		s.mu.Unlock()
 		next.bySKU[ref] = s
+	}
+	for ref := range old {
+		if next.bySKU[ref] == nil {
+			b.metrics.forget(ref)
+		}
 	}
 	if len(refs) > 0 {
 		next.first = next.bySKU[refs[0]]
@@ -260,12 +275,15 @@ func (b *Board) CaughtUp(ref admission.SKURef) bool {
 }
 
 func (b *Board) follow(ctx context.Context, s *sku) error {
+	s.mu.Lock()
+	b.metrics.diverged(s.ref, time.Duration(b.now()-s.confirmed))
+	s.mu.Unlock()
 	snap, err := b.stock.Snapshot(ctx, s.ref)
 	if errors.Is(err, admission.ErrNotFound) {
 		// That is an answer: nothing can be bought of this SKU until it is restored, and one
 		// lost key is no reason to take a whole instance out of service.
 		s.mu.Lock()
-		s.open, s.lost = false, true
+		s.open, s.lost, s.confirmed = false, true, b.now()
 		s.mu.Unlock()
 		return nil
 	}
@@ -304,6 +322,7 @@ func (b *Board) apply(s *sku, snap admission.StockSnapshot) {
 		b.metrics.Ignored.Inc()
 		return
 	}
+	s.confirmed = b.now()
 	if snap.Incarnation != s.ledger.Load().incarnation {
 		// The stock was restored, and its log starts over. An event or a reserve reply may
 		// have told of it before: what was followed is a fact of its own.
@@ -315,12 +334,12 @@ func (b *Board) apply(s *sku, snap admission.StockSnapshot) {
 	s.latest, s.open, s.lost = snap.Mark, snap.Open, false
 	b.metrics.epoch(s.ref, snap)
 	if !snap.SoldOut() {
-		if s.mark.Swap(nil) != nil {
+		if b.set(s, nil) != nil {
 			b.metrics.Reopened.Inc()
 		}
 		return
 	}
-	s.mark.Store(&mark{at: snap.Mark, expires: b.now() + int64(s.ttl)})
+	b.set(s, &mark{at: snap.Mark, expires: b.now() + int64(s.ttl)})
 }
 
 // Run follows until ctx ends, every period (a third of the shortest mark's life) or

@@ -142,7 +142,7 @@ func TestReopenedByEventAndBySnapshot(t *testing.T) {
 	old.Epoch -= 2
 	before := testutil.ToFloat64(f.metrics.Ignored)
 	for _, e := range []admission.Event{old, reopened, sold, sold, reopened} {
-		f.Event(e)
+		f.Event(e, time.Time{})
 	}
 	f.want("2", admission.Pass)
 	if got := testutil.ToFloat64(f.metrics.Ignored) - before; got != 2 {
@@ -267,7 +267,7 @@ func TestNewIncarnationStartsTheLogOver(t *testing.T) {
 func TestNewIncarnationIsHeardOfFirst(t *testing.T) {
 	for name, hear := range map[string]func(*fixture, admission.Mark){
 		"event": func(f *fixture, m admission.Mark) {
-			f.Event(admission.Event{Type: admission.EventReopened, ActivityID: ref.ActivityID, SKUID: ref.SKUID, Version: m.ActivityVersion, Incarnation: m.Incarnation, Epoch: m.Epoch})
+			f.Event(admission.Event{Type: admission.EventReopened, ActivityID: ref.ActivityID, SKUID: ref.SKUID, Version: m.ActivityVersion, Incarnation: m.Incarnation, Epoch: m.Epoch}, time.Time{})
 		},
 		"reply": func(f *fixture, m admission.Mark) { f.Observe(ref, m) },
 	} {
@@ -348,7 +348,7 @@ func TestConvergesFromAnyOrder(t *testing.T) {
 				f.step()
 			}
 			if rnd.IntN(3) == 0 {
-				f.Event(admission.Event{Type: admission.EventReopened, ActivityID: ref.ActivityID, SKUID: ref.SKUID, Version: 1, Incarnation: 1, Epoch: int64(rnd.IntN(int(f.store.snap.Epoch) + 1))})
+				f.Event(admission.Event{Type: admission.EventReopened, ActivityID: ref.ActivityID, SKUID: ref.SKUID, Version: 1, Incarnation: 1, Epoch: int64(rnd.IntN(int(f.store.snap.Epoch) + 1))}, time.Time{})
 			}
 			f.clock += int64(rnd.IntN(int(ttl)))
 		}
@@ -364,5 +364,55 @@ func TestConvergesFromAnyOrder(t *testing.T) {
 			}
 			f.want(user, want)
 		}
+	}
+}
+
+// TestMetricsOfAMark: an operator sees from which moment this instance answers, how long its
+// view has gone unconfirmed, and how fast a reopening arrived.
+func TestMetricsOfAMark(t *testing.T) {
+	f := newFixture(t, 1)
+	gauge := func(v *prometheus.GaugeVec) float64 {
+		return testutil.ToFloat64(v.WithLabelValues(ref.ActivityID, ref.SKUID))
+	}
+	f.store.reserve("1")
+	f.step()
+	if got, want := gauge(f.metrics.marked), float64(f.store.snap.Epoch); got != want || want == 0 {
+		t.Errorf("answers from epoch %v, want %v", got, want)
+	}
+
+	f.store.err = errors.New("away")
+	for range 3 {
+		f.clock += int64(time.Second)
+		f.step()
+	}
+	if got := gauge(f.metrics.behind); got != 3 {
+		t.Errorf("unconfirmed for %v s, want 3", got)
+	}
+	f.store.err = nil
+	f.step()
+	f.step()
+	if got := gauge(f.metrics.behind); got != 0 {
+		t.Errorf("unconfirmed for %v s after the store came back", got)
+	}
+
+	f.store.giveBack("1")
+	emitted := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
+	f.Event(admission.Event{Type: admission.EventReopened, ActivityID: ref.ActivityID, SKUID: ref.SKUID, Version: 1, Incarnation: 1, Epoch: f.store.snap.Epoch, EmittedAt: emitted}, emitted.Add(40*time.Millisecond))
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(f.metrics.reopen)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := families[0].Metric[0].Histogram; h.GetSampleCount() != 1 || h.GetSampleSum() != .04 {
+		t.Errorf("reopening: %v, want one of 40 ms", h)
+	}
+	if got := gauge(f.metrics.marked); got != 0 {
+		t.Errorf("answers from epoch %v after the reopening", got)
+	}
+
+	f.Serve(nil, nil)
+	if n := testutil.CollectAndCount(f.metrics.marked) + testutil.CollectAndCount(f.metrics.behind); n != 0 {
+		t.Errorf("%d series of a SKU that is no longer served", n)
 	}
 }
