@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/exit"
 )
 
@@ -136,10 +137,8 @@ func (a *adminFlags) call(ctx context.Context, method, path string, body []byte)
 
 func newActivity() *cobra.Command {
 	var admin adminFlags
-	cmd := &cobra.Command{Use: "activity", Short: "Publish, list, show and end activities"}
-	admin.add(cmd)
 	publish := &cobra.Command{
-		Use: "publish FILE", Short: "Put an activity on sale", Args: oneArg("FILE, or - for standard input"),
+		Use: "publish FILE", Short: "Put an activity on sale", Args: cli.Args("FILE (or - for standard input)"),
 		Example: "  sluice activity publish sale.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			doc, err := readInput(cmd.InOrStdin(), args[0])
@@ -152,13 +151,13 @@ func newActivity() *cobra.Command {
 		},
 	}
 	end := &cobra.Command{
-		Use: "end ID", Short: "End an activity for good", Args: oneArg("ID"), Example: "  sluice activity end 10001",
+		Use: "end ID", Short: "End an activity for good", Args: cli.Args("ID"), Example: "  sluice activity end 10001",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return admin.print(cmd, http.MethodPost, "/admin/v1/activities/"+args[0]+"/end", nil, func(a activityFacts) string { return "activity " + a.ID + " is ended" })
 		},
 	}
 	show := &cobra.Command{
-		Use: "show ID", Short: "One activity as published", Args: oneArg("ID"), Example: "  sluice activity show 10001",
+		Use: "show ID", Short: "One activity as published", Args: cli.Args("ID"), Example: "  sluice activity show 10001",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body, err := admin.call(cmd.Context(), http.MethodGet, "/admin/v1/activities/"+args[0], nil)
 			if err != nil {
@@ -168,10 +167,11 @@ func newActivity() *cobra.Command {
 		},
 	}
 	list := &cobra.Command{
-		Use: "list", Short: "Every activity", Args: noArgs, Example: "  sluice activity list",
+		Use: "list", Short: "Every activity", Args: cli.Args(), Example: "  sluice activity list",
 		RunE: func(cmd *cobra.Command, _ []string) error { return admin.list(cmd) },
 	}
-	cmd.AddCommand(publish, list, show, end)
+	cmd := cli.Group("activity", "Publish, list, show and end activities", "  sluice activity publish sale.json\n  sluice activity list --json", publish, list, show, end)
+	admin.add(cmd)
 	return cmd
 }
 

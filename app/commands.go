@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/config"
 	"github.com/sluice-io/sluice/app/demo"
 	"github.com/sluice-io/sluice/app/exit"
@@ -25,22 +25,6 @@ func commands() []*cobra.Command {
 	return []*cobra.Command{
 		newServe(), demo.Command(demo.Env{Getenv: os.Getenv}), newConfig(), newActivity(), newRules(), newMigrate(), newReconcile(),
 		ticketcmd.NewTicket(env), ticketcmd.NewKey(env),
-	}
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return exit.Code(exit.Usage, fmt.Errorf("%s takes no argument, not %q; settings are flags, see `%s --help`", cmd.CommandPath(), args[0], cmd.CommandPath()))
-	}
-	return nil
-}
-
-func oneArg(name string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return exit.Code(exit.Usage, fmt.Errorf("%s takes one argument: %s", cmd.CommandPath(), name))
-		}
-		return nil
 	}
 }
 
@@ -79,9 +63,7 @@ func settingsIn(cmd *cobra.Command, flags *pflag.FlagSet) func() (*config.Config
 			path = os.Getenv("SLUICE_CONFIG")
 		}
 		c, err := config.Load(config.Sources{File: path, Env: os.LookupEnv, Flags: given})
-		for _, name := range config.UnknownVariables(os.Environ(), otherVariables...) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s is set but is no setting; `sluice config print` lists them\n", name)
-		}
+		warnOfVariables(cmd)
 		if err != nil {
 			return c, exit.Code(exit.Usage, err)
 		}
@@ -89,94 +71,114 @@ func settingsIn(cmd *cobra.Command, flags *pflag.FlagSet) func() (*config.Config
 	}
 }
 
+// warnOfVariables says which variables that look like settings are none, and returns that.
+func warnOfVariables(cmd *cobra.Command) []string {
+	warnings := config.UnknownVariables(os.Environ(), otherVariables...)
+	for _, w := range warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
+	}
+	return warnings
+}
+
 func newConfig() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Check and print settings", Example: "  sluice config check sluice.yaml"}
 	check := &cobra.Command{
-		Use: "check FILE", Short: "All faults of a settings file at once", Args: oneArg("FILE"),
+		Use: "check FILE", Short: "All faults of a settings file at once", Args: cli.Args("FILE"),
 		Example: "  sluice config check sluice.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := config.Load(config.Sources{File: args[0], Env: os.LookupEnv})
-			return checked(cmd, c, err)
+			return checked(cmd, args[0], c, err)
 		},
 	}
 	check.Flags().Bool("json", false, "print facts as JSON")
 	show := &cobra.Command{
-		Use: "print", Short: "Effective settings and where each came from; secrets are masked", Args: noArgs,
+		Use: "print", Short: "Effective settings and where each came from; secrets are masked", Args: cli.Args(),
 		Example: "  sluice config print --config sluice.yaml",
 	}
 	show.Flags().Bool("json", false, "print facts as JSON")
 	load := settings(show)
 	show.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := load()
-		if perr := printSettings(cmd, c); perr != nil {
+		return printSettings(cmd, c, err)
+	}
+	return cli.Group("config", "Check and print settings", "  sluice config check sluice.yaml\n  sluice config print --json", check, show)
+}
+
+// setFault is what `config check --json` says of one setting.
+type setFault struct {
+	Setting string `json:"setting"` // "": the file as a whole
+	From    string `json:"from,omitempty"`
+	Message string `json:"message"`
+}
+
+// checked says what a load found. A file that cannot be read is wrong use; one that is no
+// YAML is checked, and wrong.
+func checked(cmd *cobra.Command, file string, c *config.Config, err error) error {
+	var faults config.Faults
+	var unreadable *fs.PathError
+	list := []setFault{}
+	switch {
+	case errors.As(err, &unreadable):
+		return exit.Code(exit.Usage, err)
+	case errors.As(err, &faults):
+		for _, f := range faults {
+			list = append(list, setFault{f.Setting, f.Origin, f.Problem})
+		}
+	case err != nil:
+		list = append(list, setFault{"", "file " + file, err.Error()})
+	}
+	unknown := warnOfVariables(cmd)
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		answer := map[string]any{"ok": err == nil, "errors": list, "warnings": unknown}
+		if perr := cli.PrintJSON(cmd.OutOrStdout(), answer); perr != nil || err == nil {
 			return perr
 		}
-		return err
+		return exit.Said(exit.No)
 	}
-	cmd.AddCommand(check, show)
-	return cmd
+	if err != nil {
+		return exit.Code(exit.No, err)
+	}
+	mode := "production"
+	if c.IsEmbedded() {
+		mode = "embedded"
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "ok: %s\n", mode)
+	return nil
 }
 
-func checked(cmd *cobra.Command, c *config.Config, err error) error {
-	asJSON, _ := cmd.Flags().GetBool("json")
+// printSettings prints what is in effect also when it is wrong, and then why: settled is
+// the error of the load. With --json that is an object with the faults in place of the list.
+func printSettings(cmd *cobra.Command, c *config.Config, settled error) error {
 	var faults config.Faults
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return exit.Code(exit.Usage, err)
-	case err != nil && !errors.As(err, &faults):
-		return exit.Code(exit.No, err) // no YAML
+	if settled != nil && !errors.As(settled, &faults) {
+		return settled // nothing was read
 	}
-	switch {
-	case asJSON:
-		type fault struct {
-			Setting string `json:"setting"`
-			From    string `json:"from,omitempty"`
-			Message string `json:"message"`
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		if settled == nil {
+			return cli.PrintJSON(cmd.OutOrStdout(), c.Print())
 		}
-		list := []fault{}
-		for _, f := range faults {
-			list = append(list, fault{f.Setting, f.Origin, f.Problem})
-		}
-		if err := printJSON(cmd, map[string]any{"ok": len(faults) == 0, "errors": list}); err != nil {
+		answer := struct {
+			cli.Failure
+			Settings []config.Setting `json:"settings"`
+		}{cli.Failure{Error: settled.Error(), Faults: faultsOf(settled)}, c.Print()}
+		if err := cli.PrintJSON(cmd.OutOrStdout(), answer); err != nil {
 			return err
 		}
-	case len(faults) == 0:
-		mode := "production"
-		if c.IsEmbedded() {
-			mode = "embedded"
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "ok: %s\n", mode)
-	}
-	if len(faults) == 0 {
-		return nil
-	}
-	if asJSON {
-		return exit.Code(exit.No, errors.New(""))
-	}
-	return exit.Code(exit.No, faults)
-}
-
-func printSettings(cmd *cobra.Command, c *config.Config) error {
-	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-		return printJSON(cmd, c.Print())
+		return exit.Said(exit.Of(settled))
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "SETTING\tVALUE\tFROM")
 	for _, s := range c.Print() {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", s.Name, s.Value, s.Origin)
 	}
-	return w.Flush()
-}
-
-func printJSON(cmd *cobra.Command, v any) error {
-	e := json.NewEncoder(cmd.OutOrStdout())
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return settled
 }
 
 func newMigrate() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "migrate", Short: "Bring the order database's schema up to date", Args: noArgs,
+		Use: "migrate", Short: "Bring the order database's schema up to date", Args: cli.Args(),
 		Example: "  sluice migrate --orders postgres://sluice:…@127.0.0.1:5432/sluice",
 	}
 	load := settings(cmd)

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-io/sluice/app/exit"
+	"github.com/sluice-io/sluice/app/cli"
+	"github.com/sluice-io/sluice/app/config"
+	"github.com/sluice-io/sluice/app/rulescmd"
 )
 
 func main() { os.Exit(run()) }
@@ -21,14 +24,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := interruptible()
 	defer stop()
-	root := newRoot()
-	if err := root.ExecuteContext(ctx); err != nil {
-		if text := err.Error(); text != "" {
-			fmt.Fprintln(os.Stderr, text)
-		}
-		return exit.Of(err)
-	}
-	return 0
+	return cli.Run(ctx, newRoot(), os.Args[1:], os.Stdout, os.Stderr, faultsOf)
 }
 
 // interruptible ends its context at the first SIGTERM or Ctrl-C. A second one exits at once.
@@ -47,39 +43,44 @@ func interruptible() (context.Context, context.CancelFunc) {
 }
 
 func newRoot() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "sluice",
-		Short:         "The access layer of a flash sale",
-		Version:       version(),
-		SilenceErrors: true,
-		SilenceUsage:  true,
+	root := cli.Group("sluice", "The access layer of a flash sale", `  sluice serve                      a complete sale on this machine
+  sluice demo                       simulated people buy on it, and a verdict
+  sluice config check sluice.yaml   before it becomes a production service
+  sluice rules status               which rules are in force, and where`, commands()...)
+	root.Version = version()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, own := range root.Commands() { // of cobra's, which come without
+		switch own.Name() {
+		case "help":
+			own.Example = "  sluice help rules push"
+		case "completion":
+			own.Example = "  sluice completion bash"
+			for _, shell := range own.Commands() {
+				shell.Example = "  sluice completion " + shell.Name() + " --help"
+			}
+		}
 	}
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return exit.Code(exit.Usage, fmt.Errorf("%w\nsee `%s --help`", err, c.CommandPath()))
-	})
-	root.AddCommand(commands()...)
-	refuseUnknown(root)
-	return root
+	return cli.Mannered(root)
 }
 
-// refuseUnknown makes a word that names no command wrong use, at every level; cobra
-// would print the help and call it done.
-func refuseUnknown(cmd *cobra.Command) {
-	for _, sub := range cmd.Commands() {
-		refuseUnknown(sub)
-	}
-	if cmd.Runnable() || !cmd.HasSubCommands() {
-		return
-	}
-	cmd.Args = cobra.ArbitraryArgs
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
+// faultsOf is what an error knows of single places in a document or in the settings.
+func faultsOf(err error) []cli.Fault {
+	var settings config.Faults
+	if errors.As(err, &settings) {
+		out := make([]cli.Fault, len(settings))
+		for i, f := range settings {
+			out[i] = cli.Fault{Path: f.Setting, From: f.Origin, Error: f.Problem}
 		}
-		text := fmt.Sprintf("%s has no command %q", cmd.CommandPath(), args[0])
-		for _, s := range cmd.SuggestionsFor(args[0]) {
-			text += "; did you mean " + s + "?"
-		}
-		return exit.Code(exit.Usage, fmt.Errorf("%s\nsee `%s --help`", text, cmd.CommandPath()))
+		return out
 	}
+	var answer adminAnswer
+	if errors.As(err, &answer) {
+		var out []cli.Fault
+		for _, f := range answer.Errors {
+			out = append(out, cli.Fault{Path: f.Path, Error: f.Message})
+		}
+		return out
+	}
+	return rulescmd.Faults(err)
 }

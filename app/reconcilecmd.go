@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/config"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/app/order"
@@ -19,7 +20,7 @@ import (
 // newReconcile compares the production stores; an embedded stock lives in its service.
 func newReconcile() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "reconcile", Short: "Compare the stock store with SQL, by reservation", Args: noArgs,
+		Use: "reconcile", Short: "Compare the stock store with SQL, by reservation", Args: cli.Args(),
 		Long:    "Two passes, so far apart that what is still under way is not called a difference. Exit code 1 when any lasts.\nWith --repair SQL's verdicts are applied to the stock store, never the other way.",
 		Example: "  eval \"$(make servers-env)\" && sluice reconcile --repair",
 	}
@@ -128,7 +129,7 @@ func reconcile(cmd *cobra.Command, c *config.Config, repair bool) error {
 		for _, d := range lasting {
 			lines = append(lines, d.String())
 		}
-		if err := printJSON(cmd, map[string]any{"skus": len(refs), "differences": lines, "closed": append([]string{}, shut...), "verdicts_applied": repaired}); err != nil {
+		if err := cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"skus": len(refs), "differences": lines, "closed": append([]string{}, shut...), "verdicts_applied": repaired}); err != nil {
 			return err
 		}
 	} else {

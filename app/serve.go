@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/net/netutil"
 
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/config"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/app/httpapi"
@@ -36,7 +37,7 @@ func newServe() *cobra.Command {
 		Example: `  sluice serve                                  a complete sale on this machine
   sluice serve --config sluice.yaml --roles gateway
   sluice serve --listen.public 127.0.0.1:0      a free port; the ready line says which`,
-		Args: noArgs,
+		Args: cli.Args(),
 	}
 	load := settings(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -21,6 +21,8 @@ import (
 	"github.com/knadh/koanf/providers/confmap"
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
+
+	"github.com/sluice-io/sluice/app/spelling"
 )
 
 // Embedded is the value of a store setting that is served in process.
@@ -237,18 +239,24 @@ func text(v any) (string, bool) {
 	}
 }
 
-// UnknownVariables lists SLUICE_ variables that are no setting: a typo would otherwise
-// be a default in disguise. known are the variables of other commands.
+// UnknownVariables lists what is wrong with SLUICE_ variables that are no setting: a typo
+// would otherwise be a default in disguise. known are the variables of other commands.
 func UnknownVariables(environ []string, known ...string) []string {
-	var out []string
+	names := slices.Clone(known)
+	for _, s := range settings {
+		names = append(names, s.env())
+	}
+	out := []string{}
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, "SLUICE_") || slices.Contains(known, name) {
+		if !strings.HasPrefix(name, "SLUICE_") || slices.Contains(names, name) {
 			continue
 		}
-		if !slices.ContainsFunc(settings, func(s *setting) bool { return s.env() == name }) {
-			out = append(out, name)
+		hint := "`sluice config print` lists the settings"
+		if near := spelling.Nearest(name, slices.Values(names)); near != "" {
+			hint = "did you mean " + near + "?"
 		}
+		out = append(out, name+" is set but is no setting; "+hint)
 	}
 	slices.Sort(out)
 	return out
@@ -432,35 +440,17 @@ func loopback(addr string) bool {
 
 // suggestion names the setting that was probably meant.
 func suggestion(name string) string {
-	best, distance := "", 4
-	for _, s := range settings {
-		if d := editDistance(name, s.name); d < distance {
-			best, distance = s.name, d
-		}
-	}
-	if best == "" {
-		return "; `sluice config print` lists them"
-	}
-	return "; did you mean " + best + "?"
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range a {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range b {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
+	names := func(yield func(string) bool) {
+		for _, s := range settings {
+			if !yield(s.name) {
+				return
 			}
-			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
 		}
 	}
-	return row[len(b)]
+	if near := spelling.Nearest(name, names); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return "; `sluice config print` lists them"
 }
 
 var errEmpty = errors.New("must not be empty")

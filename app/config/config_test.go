@@ -336,7 +336,10 @@ func TestMask(t *testing.T) {
 // TestUnknownVariables: a typo in the environment is told, other programs' variables are not.
 func TestUnknownVariables(t *testing.T) {
 	got := UnknownVariables([]string{"SLUICE_LISTEN_PUBLIC=x", "SLUICE_LISTEN_PUBLICK=x", "SLUICE_ADMIN=x", "HOME=/", "SLUICE_A"}, "SLUICE_ADMIN")
-	if want := []string{"SLUICE_A", "SLUICE_LISTEN_PUBLICK"}; !reflect.DeepEqual(got, want) {
+	if want := []string{
+		"SLUICE_A is set but is no setting; `sluice config print` lists the settings",
+		"SLUICE_LISTEN_PUBLICK is set but is no setting; did you mean SLUICE_LISTEN_PUBLIC?",
+	}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -20,6 +20,12 @@ type Error struct {
 // Code gives err a code.
 func Code(code int, err error) error { return &Error{code, err} }
 
+// Said is the code of an answer that has been printed whole: its text is empty, and nothing
+// is to be added in words.
+func Said(code int) error { return Code(code, errSaid) }
+
+var errSaid = errors.New("")
+
 // Error is the wrapped error's text.
 func (e *Error) Error() string { return e.err.Error() }
 

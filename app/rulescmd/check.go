@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/rules"
 )
@@ -30,7 +31,7 @@ warnings, and the hash that "confirm" must hold for a change that looks like a s
 FILE - reads standard input.`,
 		Example: `  sluice rules check rules.json
   sluice rules show --default | sluice rules check -`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.Args("FILE (or - for standard input)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			raw, err := readFile(cmd, args[0])
 			if err != nil {
@@ -38,12 +39,15 @@ FILE - reads standard input.`,
 			}
 			v := judge(raw)
 			if asJSON {
-				if err := printJSON(cmd.OutOrStdout(), v); err != nil {
+				if err := cli.PrintJSON(cmd.OutOrStdout(), v); err != nil {
 					return err
 				}
-			} else {
-				v.print(cmd)
+				if !v.OK {
+					return exit.Said(exit.No)
+				}
+				return nil
 			}
+			v.print(cmd)
 			if !v.OK {
 				return exit.Code(exit.No, fmt.Errorf("%s is rejected (%s): %d faults", args[0], v.Reason, len(v.Faults)))
 			}
@@ -88,7 +92,7 @@ func (c *commands) show() *cobra.Command {
 the one that the source holds.`,
 		Example: `  sluice rules show --default > rules.json
   sluice rules show`,
-		Args: cobra.NoArgs,
+		Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if shipped {
 				_, err := cmd.OutOrStdout().Write(rules.DefaultDocument())
@@ -115,6 +119,7 @@ the one that the source holds.`,
 		},
 	}
 	cmd.Flags().BoolVar(&shipped, "default", false, "the bundle that is shipped")
+	cmd.Flags().Bool("json", false, "print a failure as JSON too; a bundle always is")
 	return cmd
 }
 
@@ -126,7 +131,7 @@ func (c *commands) diff() *cobra.Command {
 		Long:  `Say in words what changes from A to B. "current" stands for the bundle of the source, "default" for the shipped one.`,
 		Example: `  sluice rules diff current rules.json
   sluice rules diff default rules.json`,
-		Args: cobra.ExactArgs(2),
+		Args: cli.Args("A", "B"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var pair [2]*rules.Bundle
 			for i, name := range args {
@@ -138,7 +143,7 @@ func (c *commands) diff() *cobra.Command {
 			}
 			changes := rules.Diff(pair[0], pair[1])
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), changes)
+				return cli.PrintJSON(cmd.OutOrStdout(), changes)
 			}
 			for _, change := range changes {
 				fmt.Fprintln(cmd.OutOrStdout(), change)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/rules"
 )
@@ -96,7 +97,7 @@ func (c *commands) status() *cobra.Command {
 		Use:     "status",
 		Short:   "Say which instance runs which rules; exit 1 when they differ",
 		Example: "  sluice rules status\n  sluice rules status --json --admin http://127.0.0.1:8082",
-		Args:    cobra.NoArgs,
+		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := c.settings()
 			if err != nil {
@@ -110,7 +111,7 @@ func (c *commands) status() *cobra.Command {
 				return exit.Code(exit.Away, err)
 			}
 			if asJSON {
-				err = printJSON(cmd.OutOrStdout(), f)
+				err = cli.PrintJSON(cmd.OutOrStdout(), f)
 			} else {
 				err = f.print(cmd.OutOrStdout())
 			}

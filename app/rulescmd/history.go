@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/rules"
 )
@@ -37,7 +38,7 @@ func (c *commands) history() *cobra.Command {
 		Long: `List what the source remembers: Nacos its own history (the documents that were replaced), a file the
 bundles that "rules push" wrote.`,
 		Example: "  sluice rules history --limit 5",
-		Args:    cobra.NoArgs,
+		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 || limit > maxHistory {
 				return exit.Code(exit.Usage, fmt.Errorf("--limit must be in 1..%d", maxHistory))
@@ -47,7 +48,7 @@ bundles that "rules push" wrote.`,
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), list)
+				return cli.PrintJSON(cmd.OutOrStdout(), list)
 			}
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(t, "VERSION\tAT\tBY\tHASH\tCOMMENT")

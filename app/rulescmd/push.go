@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/rules"
 )
@@ -33,8 +34,15 @@ type pushed struct {
 	Source       string         `json:"source"`
 	Changes      []rules.Change `json:"changes"`
 	Warnings     rules.Faults   `json:"warnings,omitempty"`
-	Acknowledged int            `json:"acknowledged"` // instances; 0: none is reachable
-	TookMS       int64          `json:"took_ms"`      // from the publish to the last acknowledgement
+	Acknowledged int            `json:"acknowledged"`      // instances; 0: none is reachable
+	TookMS       int64          `json:"took_ms"`           // from the publish to the last acknowledgement
+	Unasked      string         `json:"unasked,omitempty"` // why no instance could be asked
+}
+
+// refused is what a push says that ended badly: what it would have changed, and why not.
+type refused struct {
+	cli.Failure
+	pushed
 }
 
 func (c *commands) push() *cobra.Command {
@@ -53,7 +61,7 @@ conflict with the difference. With no live instance the push ends after it was r
 		Example: `  sluice rules push rules.json
   sluice rules push --bump --confirm rules.json
   sluice rules push --canary 10 rules.json`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.Args("FILE (or - for standard input)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			raw, err := readFile(cmd, args[0])
 			if err != nil {
@@ -133,21 +141,28 @@ func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(curren
 		judged = old.Encode()
 	}
 	b, warnings, err := rules.Preview(judged, next)
-	if err != nil {
-		return refusedPush(cmd, old, b, err)
+	out := pushed{Source: src.Name(), Warnings: warnings}
+	if b != nil {
+		out.Version, out.Hash = b.Version, b.Hash()
+		if old != nil {
+			out.From, out.Changes = old.Version, rules.Diff(old, b)
+		}
 	}
-	out := pushed{Version: b.Version, Hash: b.Hash(), Source: src.Name(), Warnings: warnings}
-	if old != nil {
-		out.From, out.Changes = old.Version, rules.Diff(old, b)
+	if err != nil {
+		return out.refuse(cmd, flags.json, "", exit.Code(exit.No, err))
 	}
 	start := time.Now()
 	if old == nil || broken || old.Hash() != b.Hash() {
 		if err := src.Publish(ctx, before, next); err != nil {
-			return conflicting(ctx, cmd, src, b, err)
+			why := out.overtaken(ctx, src, b, err)
+			return out.refuse(cmd, flags.json, why, coded(err))
 		}
 	}
-	out.Acknowledged, err = s.wait(ctx, cmd, b.Version, flags.wait)
+	out.Acknowledged, out.Unasked, err = s.wait(ctx, b.Version, flags.wait)
 	out.TookMS = time.Since(start).Milliseconds()
+	if err != nil && flags.json {
+		return out.refuse(cmd, true, "", err)
+	}
 	if perr := out.print(cmd, flags.json); perr != nil {
 		return perr
 	}
@@ -176,29 +191,31 @@ func (c *commands) running(ctx context.Context, document []byte) (old *rules.Bun
 }
 
 // wait asks for acknowledgements where somebody can be asked; nobody is no failure.
-func (s Settings) wait(ctx context.Context, cmd *cobra.Command, version int64, within time.Duration) (int, error) {
+func (s Settings) wait(ctx context.Context, version int64, within time.Duration) (n int, unasked string, err error) {
 	if within <= 0 || s.AdminURL == "" {
-		return 0, nil
+		return 0, "", nil
 	}
-	n, err := s.acknowledged(ctx, version, within)
+	n, err = s.acknowledged(ctx, version, within)
 	var coded interface{ ExitCode() int }
 	if err != nil && !errors.As(err, &coded) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "no acknowledgement: %v\n", err)
-		return 0, nil
+		return 0, err.Error(), nil
 	}
-	return n, err
+	return n, "", err
 }
 
 func (p pushed) print(cmd *cobra.Command, asJSON bool) error {
 	w := cmd.OutOrStdout()
 	if asJSON {
-		return printJSON(w, p)
+		return cli.PrintJSON(w, p)
 	}
 	for _, c := range p.Changes {
 		fmt.Fprintln(w, c)
 	}
 	for _, f := range p.Warnings {
 		fmt.Fprintln(w, "warning", f)
+	}
+	if p.Unasked != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "no acknowledgement:", p.Unasked)
 	}
 	if p.Acknowledged == 0 {
 		_, err := fmt.Fprintf(w, "version %d is published at %s and read back; no live instance was asked\n", p.Version, p.Source)
@@ -208,31 +225,58 @@ func (p pushed) print(cmd *cobra.Command, asJSON bool) error {
 	return err
 }
 
-// refusedPush prints why instances would refuse the document.
-func refusedPush(cmd *cobra.Command, old, next *rules.Bundle, err error) error {
-	if old != nil && next != nil {
-		for _, c := range rules.Diff(old, next) {
-			fmt.Fprintln(cmd.ErrOrStderr(), c)
+// refuse says why nothing is published, or not everywhere in force, and what it would have
+// changed.
+func (p pushed) refuse(cmd *cobra.Command, asJSON bool, why string, err error) error {
+	if asJSON {
+		failure := cli.Failure{Error: err.Error(), Faults: Faults(err)}
+		if why != "" {
+			failure.Error = why + ": " + failure.Error
 		}
+		if perr := cli.PrintJSON(cmd.OutOrStdout(), refused{failure, p}); perr != nil {
+			return perr
+		}
+		return exit.Said(exit.Of(err))
 	}
-	return exit.Code(exit.No, err)
+	if why != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), why+"; yours would change it so:")
+	}
+	for _, c := range p.Changes {
+		fmt.Fprintln(cmd.ErrOrStderr(), " ", c)
+	}
+	return err
 }
 
-// conflicting shows the second editor what the first one did.
-func conflicting(ctx context.Context, cmd *cobra.Command, src governed, mine *rules.Bundle, err error) error {
+// overtaken looks at what was published meanwhile, and makes p the difference to that: the
+// second editor sees what the first one did. "": the publish failed by itself.
+func (p *pushed) overtaken(ctx context.Context, src governed, mine *rules.Bundle, err error) string {
+	p.Changes = nil
 	if !errors.Is(err, admission.ErrConflict) {
-		return coded(err)
+		return ""
 	}
-	raw, rerr := current(ctx, src)
-	if rerr == nil && raw != nil {
-		if theirs, _, derr := rules.Decode(raw); derr == nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "version %d was published meanwhile (%q); yours would change it so:\n", theirs.Version, theirs.Comment)
-			for _, c := range rules.Diff(theirs, mine) {
-				fmt.Fprintln(cmd.ErrOrStderr(), " ", c)
-			}
-		}
+	raw, err := current(ctx, src)
+	if err != nil || raw == nil {
+		return ""
 	}
-	return exit.Code(exit.No, err)
+	theirs, _, err := rules.Decode(raw)
+	if err != nil {
+		return ""
+	}
+	p.From, p.Changes = theirs.Version, rules.Diff(theirs, mine)
+	return fmt.Sprintf("version %d was published meanwhile (%q)", theirs.Version, theirs.Comment)
+}
+
+// Faults are the places in a document that err is about.
+func Faults(err error) []cli.Fault {
+	var list rules.Faults
+	if !errors.As(err, &list) {
+		return nil
+	}
+	out := make([]cli.Fault, len(list))
+	for i, f := range list {
+		out[i] = cli.Fault{Path: f.Path, Error: f.Message}
+	}
+	return out
 }
 
 func (c *commands) rollback() *cobra.Command {
@@ -243,7 +287,7 @@ func (c *commands) rollback() *cobra.Command {
 		Long: `Publish a former bundle again, as the version after the current one and with its policies' numbers
 raised: time does not run backwards. A rollback confirms itself.`,
 		Example: "  sluice rules rollback 41",
-		Args:    cobra.ExactArgs(1),
+		Args:    cli.Args("VERSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			version, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil || version < 1 {
@@ -271,7 +315,7 @@ func (c *commands) promote() *cobra.Command {
 		Use:     "promote",
 		Short:   "Give the canary's bundle to every instance",
 		Example: "  sluice rules promote",
-		Args:    cobra.NoArgs,
+		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.publish(cmd, flags, func(current *rules.Bundle) ([]byte, error) {
 				if current == nil || current.Canary == nil {

@@ -8,7 +8,6 @@ package rulescmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/nacos"
 	"github.com/sluice-io/sluice/rules"
@@ -45,39 +45,12 @@ type Nacos struct {
 // were read.
 func New(settings func() (Settings, error)) *cobra.Command {
 	c := &commands{settings: settings}
-	root := &cobra.Command{
-		Use:   "rules",
-		Short: "Check, show, compare and push the rules in force",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help()
-			return exit.Code(exit.Usage, fmt.Errorf("%s needs a subcommand", cmd.CommandPath()))
-		},
-	}
-	root.AddCommand(c.check(), c.show(), c.diff(), c.push(), c.status(), c.history(), c.rollback(), c.promote())
-	for _, cmd := range append(root.Commands(), root) {
-		manners(cmd)
-	}
-	return root
+	return cli.Mannered(cli.Group("rules", "Check, show, compare and push the rules in force",
+		"  sluice rules show --default > rules.json\n  sluice rules check rules.json\n  sluice rules push --bump rules.json\n  sluice rules status",
+		c.check(), c.show(), c.diff(), c.push(), c.status(), c.history(), c.rollback(), c.promote()))
 }
 
 type commands struct{ settings func() (Settings, error) }
-
-// manners: wrong arguments and flags are wrong use, and an error is not followed by a page of help.
-func manners(cmd *cobra.Command) {
-	wrong := func(err error) error {
-		return exit.Code(exit.Usage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
-	}
-	cmd.SilenceUsage = true
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return wrong(err) })
-	args := cmd.Args
-	cmd.Args = func(cmd *cobra.Command, given []string) error {
-		if err := args(cmd, given); err != nil {
-			return wrong(err)
-		}
-		return nil
-	}
-}
 
 // governed is a source that can be read, written and closed.
 type governed interface {
@@ -142,11 +115,4 @@ func readFile(cmd *cobra.Command, path string) ([]byte, error) {
 		return nil, exit.Code(exit.Usage, err)
 	}
 	return raw, nil
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }

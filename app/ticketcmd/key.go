@@ -8,12 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/keys"
 )
 
 // NewKey is "sluice key".
 func NewKey(env Env) *cobra.Command {
-	return group("key", "Make keys", newKey(env))
+	return cli.Mannered(cli.Group("key", "Make keys", "  sluice key new --kid ticket-key-202606 --out ticket-keys.json", newKey(env)))
 }
 
 // made is what is said of a new key that went into a file.
@@ -29,7 +30,7 @@ func newKey(env Env) *cobra.Command {
 		kty, kid, out string
 		add, asJSON   bool
 	)
-	cmd := prepare(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "new",
 		Short: "Make a key as a JSON Web Key Set",
 		Long: `Make a key and write it as a JSON Web Key Set with mode 0600, or print the set when there is no --out.
@@ -40,7 +41,7 @@ known everywhere before it signs. An existing file is never replaced.`,
 		Example: `  sluice key new --kid ticket-key-202606 --out ticket-keys.json
   sluice key new --kid ticket-key-202607 --out ticket-keys.json --add
   sluice key new --kty OKP --kid session-1 --json --out session-keys.json`,
-		Args: cobra.NoArgs,
+		Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if kid == "" {
 				kid = "key-" + env.Now().UTC().Format("20060102")
@@ -60,12 +61,12 @@ known everywhere before it signs. An existing file is never replaced.`,
 				return usage(err)
 			}
 			if asJSON {
-				return printJSON(cmd, made{k.ID(), string(k.Alg()), out, set.Len()})
+				return cli.PrintJSON(cmd.OutOrStdout(), made{k.ID(), string(k.Alg()), out, set.Len()})
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s (%s) is key %d of %s\n", k.ID(), k.Alg(), set.Len(), out)
 			return nil
 		},
-	})
+	}
 	f := cmd.Flags()
 	f.StringVar(&kty, "kty", "oct", "oct, EC, OKP or RSA")
 	f.StringVar(&kid, "kid", "", "the key's name, 1..64 of [A-Za-z0-9._-]; default key-<today>")

@@ -9,12 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/ticket"
 )
 
 // NewTicket is "sluice ticket".
 func NewTicket(env Env) *cobra.Command {
-	return group("ticket", "Make, read and check tickets by hand", newMint(env), newInspect(), newVerify(env))
+	return cli.Mannered(cli.Group("ticket", "Make, read and check tickets by hand", "  sluice ticket inspect eyJhbGciOiJIUzI1NiIs…", newMint(env), newInspect(), newVerify(env)))
 }
 
 // binding is the flags that a ticket is bound to: claims of mint, expectations of verify.
@@ -65,7 +66,7 @@ func newMint(env Env) *cobra.Command {
 		ttl                              time.Duration
 		asJSON                           bool
 	)
-	cmd := prepare(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "mint",
 		Short: "Sign a ticket",
 		Long: `Sign a ticket with a key of the ticket key file and print it alone on one line.
@@ -74,7 +75,7 @@ The nonce is --nonce, or derived as the service does with --nonce-key (or SLUICE
 		Example: `  sluice ticket mint --keys ticket-keys.json --activity 10001 --sku 90001 --user 70000001 \
     --device 0f6c4a52-3f19-4c11 --activity-version 1 --path-id p_7vKh2P8wQz1x
   SLUICE_TICKET_KEYS=ticket-keys.json sluice ticket mint --json --ttl 5m …`,
-		Args: cobra.NoArgs,
+		Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			set, err := env.loadKeys("keys", keyFile, "SLUICE_TICKET_KEYS")
 			if err != nil {
@@ -106,9 +107,9 @@ The nonce is --nonce, or derived as the service does with --nonce-key (or SLUICE
 				fmt.Fprintln(cmd.OutOrStdout(), raw)
 				return nil
 			}
-			return printJSON(cmd, minted{raw, ticket.RequestID(nonce), b.pathID, nonce, stamp(claims.ExpiresAt)})
+			return cli.PrintJSON(cmd.OutOrStdout(), minted{raw, ticket.RequestID(nonce), b.pathID, nonce, stamp(claims.ExpiresAt)})
 		},
-	})
+	}
 	b.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&keyFile, "keys", "", "ticket key file (JSON Web Key Set); default $SLUICE_TICKET_KEYS")

@@ -2,12 +2,13 @@ package ticketcmd
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-io/sluice/app/cli"
+	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/app/ticket"
 )
 
@@ -35,7 +36,7 @@ func factsOf(u ticket.Unverified) []fact {
 
 func newInspect() *cobra.Command {
 	var asJSON bool
-	cmd := prepare(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "inspect TICKET",
 		Short: "Say what a ticket or pass claims, without a key",
 		Long: `Say what a ticket or pass claims. Nothing is verified, and the signature is never printed: what comes
@@ -44,7 +45,7 @@ out may be pasted into a report. request_id is the one suggested with the ticket
 "-" reads the ticket from standard input, which keeps it out of the list of processes.`,
 		Example: `  sluice ticket inspect eyJhbGciOiJIUzI1NiIs…
   pbpaste | sluice ticket inspect --json -`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.Args("TICKET (or - for standard input)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			raw, err := token(cmd, args[0])
 			if err != nil {
@@ -60,7 +61,7 @@ out may be pasted into a report. request_id is the one suggested with the ticket
 				for _, f := range facts {
 					object[f.name] = f.value
 				}
-				return printJSON(cmd, object)
+				return cli.PrintJSON(cmd.OutOrStdout(), object)
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, f := range facts {
@@ -68,7 +69,7 @@ out may be pasted into a report. request_id is the one suggested with the ticket
 			}
 			return table.Flush()
 		},
-	})
+	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -87,7 +88,7 @@ func newVerify(env Env) *cobra.Command {
 		keyFile, at string
 		asJSON      bool
 	)
-	cmd := prepare(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "verify TICKET",
 		Short: "Check a ticket or pass as the service does",
 		Long: `Check a ticket or pass with the keys of a file, in the order in which the service checks. What no flag
@@ -95,7 +96,7 @@ says is taken from the ticket itself, so without binding flags only form, key, s
 The nonce is not claimed. Exit code 1: refused; the reason is printed.`,
 		Example: `  sluice ticket verify --keys ticket-keys.json --user 70000001 --activity-version 2 eyJhbGciOiJIUzI1NiIs…
   sluice ticket verify --keys ticket-keys.json --at 2026-06-25T12:00:31Z --json - < ticket.txt`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.Args("TICKET (or - for standard input)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set, err := env.loadKeys("keys", keyFile, "SLUICE_TICKET_KEYS")
 			if err != nil {
@@ -129,7 +130,7 @@ The nonce is not claimed. Exit code 1: refused; the reason is printed.`,
 			}
 			return report(cmd, asJSON, keyID, reason)
 		},
-	})
+	}
 	b.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&keyFile, "keys", "", "ticket key file (JSON Web Key Set); default $SLUICE_TICKET_KEYS")
@@ -145,7 +146,7 @@ func report(cmd *cobra.Command, asJSON bool, keyID string, reason ticket.Reason)
 	}
 	switch {
 	case asJSON:
-		if err := printJSON(cmd, answer); err != nil {
+		if err := cli.PrintJSON(cmd.OutOrStdout(), answer); err != nil {
 			return err
 		}
 	case answer.OK:
@@ -154,7 +155,7 @@ func report(cmd *cobra.Command, asJSON bool, keyID string, reason ticket.Reason)
 		fmt.Fprintf(cmd.OutOrStdout(), "refused: %s (%s)\n", answer.Code, answer.Reason)
 	}
 	if !answer.OK {
-		return no(errors.New("ticket refused: " + answer.Reason))
+		return exit.Said(exit.No)
 	}
 	return nil
 }

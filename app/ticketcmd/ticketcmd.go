@@ -2,13 +2,11 @@
 // and "sluice key new".
 //
 // Exit codes: 0 done, 1 the answer is no (a ticket that is refused or cannot be read), 2 wrong use (flags,
-// key files). An error that means one of the last two has a method ExitCode() int. Facts go to standard
-// output, as words or with --json; no command prints a signature or, but for "key new" without --out, a
-// secret.
+// key files). Facts go to standard output, as words or with --json; no command prints a signature or, but
+// for "key new" without --out, a secret.
 package ticketcmd
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/app/keys"
 )
 
@@ -26,57 +25,8 @@ type Env struct {
 	Getenv func(name string) string // reads SLUICE_TICKET_KEYS and SLUICE_NONCE_KEY
 }
 
-// Exit codes beside 0.
-const (
-	exitNo    = 1
-	exitUsage = 2
-)
-
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e exitError) Error() string { return e.err.Error() }
-func (e exitError) Unwrap() error { return e.err }
-
-// ExitCode is the code the program should end with.
-func (e exitError) ExitCode() int { return e.code }
-
-func no(err error) error    { return exitError{exitNo, err} }
-func usage(err error) error { return exitError{exitUsage, err} }
-
-// group makes a command that only holds others.
-func group(use, short string, children ...*cobra.Command) *cobra.Command {
-	cmd := prepare(&cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help()
-			return usage(fmt.Errorf("%s needs a subcommand", cmd.CommandPath()))
-		},
-	})
-	cmd.AddCommand(children...)
-	return cmd
-}
-
-// prepare gives every command the same manners: wrong arguments and flags are wrong use, and an error is
-// not followed by a page of help.
-func prepare(cmd *cobra.Command) *cobra.Command {
-	cmd.SilenceUsage = true
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
-	})
-	args := cmd.Args
-	cmd.Args = func(cmd *cobra.Command, given []string) error {
-		if err := args(cmd, given); err != nil {
-			return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
-		}
-		return nil
-	}
-	return cmd
-}
+func no(err error) error    { return exit.Code(exit.No, err) }
+func usage(err error) error { return exit.Code(exit.Usage, err) }
 
 // loadKeys reads the key file that a flag or, when it is empty, a variable names.
 func (e Env) loadKeys(flag, path, variable string) (keys.Set, error) {
@@ -118,12 +68,6 @@ func (e Env) timeFlag(name, value string) (time.Time, error) {
 		return time.Time{}, usage(fmt.Errorf("--%s: %q is not a time like 2026-06-25T12:00:00Z", name, value))
 	}
 	return t, nil
-}
-
-func printJSON(cmd *cobra.Command, facts any) error {
-	out := json.NewEncoder(cmd.OutOrStdout())
-	out.SetEscapeHTML(false)
-	return out.Encode(facts)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -69,6 +69,16 @@ func (c cli) ok(args ...string) string {
 	return r.out
 }
 
+// compact is a JSON value on one line.
+func compact(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Compact(&b, []byte(text)); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return b.String()
+}
+
 func newCLI(t *testing.T) cli {
 	c := cli{t: t, env: map[string]string{"SLUICE_TICKET_KEYS": filepath.Join(t.TempDir(), "ticket-keys.json")}}
 	c.ok("key", "new", "--kid", "ticket-key-202606", "--out", c.env["SLUICE_TICKET_KEYS"])
@@ -114,7 +124,7 @@ func TestMintInspectVerify(t *testing.T) {
 		"too late":       {[]string{"--at", "2026-06-25T12:00:32Z"}, 1, `{"ok":false,"code":"TOKEN_EXPIRED","reason":"expired","key_id":"ticket-key-202606"}`},
 	} {
 		r := c.run("", append(append([]string{"ticket", "verify", "--json"}, tc.args...), raw)...)
-		if r.code != tc.code || strings.TrimSpace(r.out) != tc.want {
+		if r.code != tc.code || compact(t, r.out) != tc.want {
 			t.Errorf("%s: exit %d, %s", name, r.code, r.out)
 		}
 	}
@@ -162,7 +172,7 @@ func TestWrongUseIsTwoAndNamesTheThing(t *testing.T) {
 		"no subcommand":      {c.run("", "ticket"), 2, "needs a subcommand"},
 		"unknown subcommand": {c.run("", "ticket", "frob"), 2, "frob"},
 		"unknown flag":       {c.run("", "ticket", "mint", "--frob"), 2, "--frob"},
-		"no ticket":          {c.run("", "ticket", "verify"), 2, "accepts 1 arg"},
+		"no ticket":          {c.run("", "ticket", "verify"), 2, "takes one argument, TICKET"},
 		"two devices":        {c.run("", mintArgs("--device-hash", "x")...), 2, "device-hash"},
 		"no key file":        {bare.run("", mintArgs()...), 2, "give --keys or SLUICE_TICKET_KEYS"},
 		"absent key file":    {c.run("", mintArgs("--keys", "/absent.json")...), 2, "/absent.json"},
@@ -187,7 +197,7 @@ func TestKeyNew(t *testing.T) {
 	c := newCLI(t)
 	path := c.env["SLUICE_TICKET_KEYS"]
 	out := c.ok("key", "new", "--kid", "ticket-key-202607", "--out", path, "--add", "--json")
-	if want := `{"kid":"ticket-key-202607","alg":"HS256","file":"` + path + `","keys":2}`; strings.TrimSpace(out) != want {
+	if want := `{"kid":"ticket-key-202607","alg":"HS256","file":"` + path + `","keys":2}`; compact(t, out) != want {
 		t.Errorf("got %s, want %s", out, want)
 	}
 	set, err := keys.Load(path)
