@@ -94,8 +94,14 @@ func (s Settings) inForce(ctx context.Context) ([]byte, error) {
 func (c *commands) status() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "status",
-		Short:   "Say which instance runs which rules; exit 1 when they differ",
+		Use:   "status",
+		Short: "Say which instance runs which rules; exit 1 when they differ",
+		Long: `Say which instance runs which rules, and exit 1 when they do not all run the same (drift).
+
+CONFIRMED (age_ms with --json) is how long ago the instance last saw at the source exactly the rules that it
+runs. It looks every 3 s, so up to 5s is normal. Above 30s it is marked with a "!" and is alarming: either the
+instance does not reach its source, and a push would not reach it, or the source holds rules that it refuses,
+and ERROR says why. The rules in force stay meanwhile.`,
 		Example: "  sluice rules status\n  sluice rules status --json --admin http://127.0.0.1:8082",
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -115,6 +121,9 @@ func (c *commands) status() *cobra.Command {
 			} else {
 				err = f.print(cmd.OutOrStdout())
 			}
+			if err == nil && f.Drift && asJSON {
+				return exit.Said(exit.No)
+			}
 			if err == nil && f.Drift {
 				return exit.Code(exit.No, errors.New("the instances do not run the same rules"))
 			}
@@ -125,9 +134,13 @@ func (c *commands) status() *cobra.Command {
 	return cmd
 }
 
+// alarmingAge is ten looks at the source: a restart of a server is over by then.
+const alarmingAge = 30 * time.Second
+
 func (f fleetStatus) print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "INSTANCE\tVERSION\tHASH\tSOURCE\tAGE\tERROR")
+	fmt.Fprintln(t, "INSTANCE\tVERSION\tHASH\tSOURCE\tCONFIRMED\tERROR")
+	alarming := 0
 	for _, i := range f.Instances {
 		last := "-"
 		if e := i.LastError; e != nil {
@@ -137,7 +150,13 @@ func (f fleetStatus) print(w io.Writer) error {
 		if i.Canary {
 			canary = " canary"
 		}
-		fmt.Fprintf(t, "%s\t%d%s\t%.19s\t%s\t%v\t%s\n", i.InstanceID, i.Version, canary, i.Hash, i.Source, time.Duration(i.AgeMS)*time.Millisecond, last)
+		age := time.Duration(i.AgeMS) * time.Millisecond
+		mark := ""
+		if age > alarmingAge {
+			mark = " !"
+			alarming++
+		}
+		fmt.Fprintf(t, "%s\t%d%s\t%.19s\t%s\t%v ago%s\t%s\n", i.InstanceID, i.Version, canary, i.Hash, i.Source, age.Round(100*time.Millisecond), mark, last)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -145,6 +164,9 @@ func (f fleetStatus) print(w io.Writer) error {
 	word := "no drift"
 	if f.Drift {
 		word = "DRIFT"
+	}
+	if alarming > 0 {
+		fmt.Fprintf(w, "! %d not confirmed by the source for %v: it is away, or holds rules that are refused; what is in force stays\n", alarming, alarmingAge)
 	}
 	_, err := fmt.Fprintf(w, "version %d, %d instances, %s\n", f.Version, len(f.Instances), word)
 	return err

@@ -273,3 +273,32 @@ func TestAnOldRefusalIsNotBelieved(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+// The age of each instance's rules is explained where it is read, and one that alarms is marked.
+func TestStatusExplainsTheAge(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"version":2,"drift":false,"instances":[{"instance_id":"fine","version":2,"age_ms":2940},{"instance_id":"cut-off","version":2,"age_ms":95000}]}`)
+	}))
+	defer server.Close()
+	s := newShell(t)
+	s.set.AdminURL, s.set.AdminToken = server.URL, "secret"
+	out := s.want(0, "status")
+	for _, line := range strings.Split(out, "\n") {
+		switch {
+		case strings.HasPrefix(line, "INSTANCE") && !strings.Contains(line, "CONFIRMED"),
+			strings.HasPrefix(line, "fine") && (!strings.Contains(line, "2.9s ago") || strings.Contains(line, "!")),
+			strings.HasPrefix(line, "cut-off") && !strings.Contains(line, "1m35s ago !"),
+			strings.HasPrefix(line, "!") && !strings.Contains(line, "1 not confirmed"):
+			t.Errorf("%q in\n%s", line, out)
+		}
+	}
+	if !strings.Contains(out, "\n! 1 not confirmed") {
+		t.Errorf("what alarms is not explained:\n%s", out)
+	}
+	help := s.want(0, "status", "--help")
+	for _, want := range []string{"CONFIRMED", "age_ms", "normal", "alarming"} {
+		if !strings.Contains(help, want) {
+			t.Errorf("no %q in\n%s", want, help)
+		}
+	}
+}
