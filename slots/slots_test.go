@@ -40,6 +40,9 @@ type bed struct {
 	given  atomic.Int64 // tokens given back
 	claims atomic.Int64
 	act    *admission.Activity
+
+	mu   sync.Mutex
+	made []*admission.Request // guarded by mu
 }
 
 func (b *bed) Claim(ctx context.Context, a admission.ClaimArgs) (admission.ClaimResult, error) {
@@ -47,9 +50,10 @@ func (b *bed) Claim(ctx context.Context, a admission.ClaimArgs) (admission.Claim
 	return b.claim(ctx, a)
 }
 
-// sentinelClock is Sentinel's clock in these tests. It can be moved on, and so never back:
-// what one test counted in Sentinel's windows is past for the next.
-var sentinelClock = &movedClock{Clock: util.NewRealClock()}
+// sentinelClock is Sentinel's clock in these tests. It stands until a test moves it on, so
+// that no window ends because the machine is slow, and is moved on between tests: what one
+// counted in Sentinel's windows is past for the next.
+var sentinelClock = &movedClock{Clock: util.NewMockClock()}
 
 type movedClock struct {
 	util.Clock
@@ -111,7 +115,23 @@ func newBed(t *testing.T, document string) *bed {
 		t.Fatal(err)
 	}
 	b.apply(document)
+	t.Cleanup(b.end)
 	return b
+}
+
+// end ends every request that the test made, and says so when somebody is still inside:
+// Sentinel's counts are the process's, and the next test would begin with them.
+func (b *bed) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, req := range b.made {
+		req.End(admission.Decision{Outcome: admission.Queued})
+	}
+	for _, name := range []string{"seckill.submit", "seckill.reserve"} {
+		if n := stat.GetOrCreateResourceNode(name, base.ResTypeWeb).CurrentConcurrency(); n != 0 {
+			b.t.Errorf("%d are still inside %s at the end of the test", n, name)
+		}
+	}
 }
 
 // apply compiles and loads a bundle through the real applier, Sentinel included.
@@ -148,6 +168,9 @@ func (b *bed) request(user string) *admission.Request {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.mu.Lock()
+	b.made = append(b.made, req)
+	b.mu.Unlock()
 	return req
 }
 
@@ -395,8 +418,7 @@ func TestT05SeatsAfterPanicAndUnderABarrier(t *testing.T) {
 		wg.Go(func() {
 			d := b.gate.Reserve(t.Context(), req)
 			if d.Stage == admission.StageSeat {
-				shed.Add(1)
-				if shed.Load() == 495 {
+				if shed.Add(1) == 495 {
 					close(hold) // all others were refused while five held their seats
 				}
 			}

@@ -65,6 +65,7 @@ func TestACopyHasNoVisit(t *testing.T) {
 	req := enter7(b, b.request("7"))
 	other := *req
 	other.UserID, other.Nonce, other.RequestID = "8", "n_nonce_of_8", "request-8"
+	defer other.End(admission.Decision{Outcome: admission.Queued})
 	var claimed []string
 	b.claim = func(_ context.Context, a admission.ClaimArgs) (admission.ClaimResult, error) {
 		claimed = append(claimed, a.UserID)
