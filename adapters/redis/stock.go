@@ -109,13 +109,25 @@ func (s *Stock) Reserve(ctx context.Context, a admission.ReserveArgs) (admission
 	if err := plain(a.UserID, a.RequestID, a.ReservationID, a.BodyHash); err != nil {
 		return admission.ReserveResult{}, Classify("reserve", err)
 	}
-	values, err := s.scripts.reserve.Run(ctx, s.client, keysOf(a.Ref).all(a.UserID, a.RequestID),
-		a.Version, a.UserID, a.RequestID, a.ReservationID, a.BodyHash,
-		a.Quantity, a.MaxAttempts, a.SendGrace.Milliseconds(), a.RecordTTL.Milliseconds())
+	c := s.ReserveCall(a)
+	values, err := c.Script.Run(ctx, s.client, c.Keys, c.Args...)
 	if err != nil {
 		return admission.ReserveResult{}, err
 	}
 	return s.readReserve(a, values)
+}
+
+// ReserveCall is the script call of Reserve, for who sends many in a pipeline and reads no
+// more than the first word of a reply.
+func (s *Stock) ReserveCall(a admission.ReserveArgs) Call {
+	return Call{
+		Script: s.scripts.reserve,
+		Keys:   keysOf(a.Ref).all(a.UserID, a.RequestID),
+		Args: []any{
+			a.Version, a.UserID, a.RequestID, a.ReservationID, a.BodyHash,
+			a.Quantity, a.MaxAttempts, a.SendGrace.Milliseconds(), a.RecordTTL.Milliseconds(),
+		},
+	}
 }
 
 func (s *Stock) readReserve(a admission.ReserveArgs, values []any) (admission.ReserveResult, error) {
@@ -360,20 +372,15 @@ func (s *Stock) Due(ctx context.Context, ref admission.SKURef, now time.Time, li
 		return nil, wrongShape("due", records)
 	}
 	due := make([]admission.Reservation, 0, len(ids))
-	var broken error
 	for i, v := range records {
 		text, _ := v.(string)
 		r, err := parseReservation(ref, ids[i], text)
 		if err != nil {
-			broken = err // one unreadable record must not keep the others from being recovered
-			continue
+			r = admission.Reservation{ID: ids[i], Ref: ref, State: admission.Unreadable}
 		}
-		if r.State == admission.Live { // decided between the two reads: its effect is what it waited for
+		if r.State == admission.Live || err != nil { // else decided between the two reads: its effect is what it waited for
 			due = append(due, r)
 		}
-	}
-	if len(due) == 0 && broken != nil {
-		return nil, broken
 	}
 	return due, nil
 }

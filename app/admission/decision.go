@@ -30,6 +30,7 @@ const (
 	StageNonce
 	StageStock
 	StageQueue
+	StageOrders
 	StageRoom
 
 	Stages // how many there are
@@ -37,7 +38,7 @@ const (
 
 var stageNames = [Stages]string{
 	"none", "guard", "mode", "system", "flow", "source", "session", "ticket", "activity", "soldout",
-	"user", "device", "sku", "parse", "isolation", "breaker", "seat", "lease", "remote_user", "nonce", "stock", "queue", "room",
+	"user", "device", "sku", "parse", "isolation", "breaker", "seat", "lease", "remote_user", "nonce", "stock", "queue", "orders", "room",
 }
 
 // String returns the stage's name as rules, metrics and audit spell it.
@@ -101,6 +102,7 @@ const (
 	ReasonStockMissing         Reason = "stock_missing"
 	ReasonStockClosed          Reason = "stock_closed"
 	ReasonStockSoldOut         Reason = "stock_sold_out"
+	ReasonStockTooFew          Reason = "stock_too_few" // sold out for this quantity, not for a smaller one
 	ReasonAlreadyPurchased     Reason = "already_purchased"
 	ReasonReplayed             Reason = "replayed"
 	ReasonVersion              Reason = "activity_version"

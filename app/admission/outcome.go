@@ -121,6 +121,13 @@ func (o Outcome) Shed() bool {
 	}
 }
 
+// What SoldOut says instead of its row's message to somebody who wanted more units than are
+// left: the shelf is not empty, and the row's words would claim that it is.
+const (
+	TooFewEnglish = "Fewer units are left than you asked for."
+	TooFewChinese = "剩余数量少于您所选的数量。"
+)
+
 // rows is the only place where a verdict meets HTTP. A test demands full rows and
 // that the README's table agrees.
 var rows = [Outcomes]Row{

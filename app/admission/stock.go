@@ -21,7 +21,8 @@ type Stock interface {
 	Apply(ctx context.Context, verdicts []Verdict) error
 	// MarkSent moves the reservations' next action to due: their message was acknowledged.
 	MarkSent(ctx context.Context, ref SKURef, reservationIDs []string, due time.Time) error
-	// Due lists at most limit reservations in LIVE whose next action time has come.
+	// Due lists at most limit reservations in LIVE whose next action time has come. One whose
+	// record cannot be read comes as Unreadable with its id alone, and keeps no other back.
 	Due(ctx context.Context, ref SKURef, now time.Time, limit int) ([]Reservation, error)
 	// Postpone moves one reservation's next action time.
 	Postpone(ctx context.Context, ref SKURef, reservationID string, due time.Time) error
@@ -149,6 +150,8 @@ const (
 	Returned   ReservationState = "RETURNED"
 	Duplicate  ReservationState = "DUPLICATE"
 	NoCapacity ReservationState = "NO_CAPACITY"
+
+	Unreadable ReservationState = "UNREADABLE" // never stored: what Due says of a broken record
 )
 
 // Reservation is one stored reservation.

@@ -21,6 +21,7 @@ type Answer struct {
 	OrderID       string
 	Field         string // what to fix
 	Detail        string // how
+	TooFew        bool   // of SoldOut: units are left, fewer than wanted
 	RetryAfter    time.Duration
 	PollAfter     time.Duration // of answers that are polled
 	Standing      admission.Standing
@@ -123,6 +124,12 @@ func (r *Renderer) appendAnswer(b []byte, a Answer, row admission.Row, retry tim
 	message := row.English
 	if chinese {
 		message = row.Chinese
+	}
+	switch {
+	case a.TooFew && chinese:
+		message = admission.TooFewChinese
+	case a.TooFew:
+		message = admission.TooFewEnglish
 	}
 	b = append(b, '{')
 	b = appendMember(b, "request_id", a.RequestID)

@@ -143,6 +143,8 @@ func submitAnswer(req *admission.Request, d admission.Decision, poll time.Durati
 	case admission.AlreadyPurchased:
 		ans.ExistingID = req.Record.RequestID
 		ans.ReservationID, ans.OrderID = req.Record.ReservationID, req.Record.OrderID
+	case admission.SoldOut:
+		ans.TooFew = d.Reason == admission.ReasonStockTooFew
 	case admission.ReplayRejected:
 		ans.ExistingID = req.Record.RequestID
 	default: // a plain refusal

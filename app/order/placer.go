@@ -149,6 +149,9 @@ func (p *Placer) refuse(r *admission.Request, result admission.ReserveResult) ad
 		r.Record = result.Record
 		return refusal(admission.AlreadyPurchased, admission.ReasonAlreadyPurchased, nil)
 	case admission.ReserveSoldOut:
+		if result.Mark == (admission.Mark{}) { // something is left: nobody else may be told so
+			return refusal(admission.SoldOut, admission.ReasonStockTooFew, nil)
+		}
 		p.config.SoldOut(r.Ref(), result.Mark)
 		return refusal(admission.SoldOut, admission.ReasonStockSoldOut, nil)
 	case admission.ReserveNotOpen:
@@ -186,8 +189,10 @@ func (p *Placer) handOver(ctx context.Context, r *admission.Request, args admiss
 	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), budgets.Replicas)
 	defer cancel()
 	if held := p.stock.Replicas(detached, args.Ref, p.config.WaitReplicas, budgets.Replicas); held != nil {
-		return refusal(admission.DependencyUnavailable, admission.ReasonReplicas,
+		d := refusal(admission.DependencyUnavailable, admission.ReasonReplicas,
 			fmt.Errorf("neither sent nor replicated: %w", errors.Join(err, held)))
+		d.Stage = admission.StageQueue // the stock had answered
+		return d
 	}
 	return admission.Decision{}
 }

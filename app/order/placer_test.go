@@ -71,6 +71,16 @@ func TestPlace(t *testing.T) {
 			},
 		},
 		{
+			name: "fewer are left than wanted", total: 3,
+			prepare: place(1, 1, 1), request: func(s *system) *admission.Request { return s.request(2, 1, 3) },
+			want: admission.Decision{Outcome: admission.SoldOut, Reason: admission.ReasonStockTooFew},
+			check: func(t *testing.T, _ *system, _ *admission.Request, got told) {
+				if len(got.soldOut) != 0 {
+					t.Errorf("marks %+v: units are left for others", got.soldOut)
+				}
+			},
+		},
+		{
 			name: "S06 a lost stock is not sold out", total: 5,
 			prepare: func(t *testing.T, s *system, _ *order.Placer) { s.del(t, "stock") },
 			request: func(s *system) *admission.Request { return s.request(1, 1, 1) },

@@ -123,7 +123,13 @@ func (r *Recovery) round(ctx context.Context, now time.Time, ref admission.SKURe
 		return 0, err
 	}
 	var young, old []admission.Reservation
+	var errs []error
 	for _, d := range due {
+		if d.State == admission.Unreadable {
+			// Its units stay held until somebody looks: reconcile names it too.
+			errs = append(errs, r.postpone(ctx, now, ref, d.ID, report, errUnreadable))
+			continue
+		}
 		age := now.Sub(d.CreatedAt)
 		report.OldestDue = max(report.OldestDue, age)
 		if age < r.config.ReservationTTL {
@@ -132,10 +138,13 @@ func (r *Recovery) round(ctx context.Context, now time.Time, ref admission.SKURe
 			old = append(old, d)
 		}
 	}
-	return len(due), errors.Join(
+	errs = append(errs,
 		r.resend(ctx, now, ref, version, young, report),
 		r.decide(ctx, now, ref, version, old, report))
+	return len(due), errors.Join(errs...)
 }
+
+var errUnreadable = errors.New("its record in the stock store cannot be read")
 
 // resend sends reservations again under the same key. Acknowledged ones wait out
 // their ttl, as after a first send; the others are due again after the grace.

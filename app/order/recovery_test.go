@@ -83,6 +83,33 @@ func TestRecovery(t *testing.T) {
 		}
 	})
 
+	t.Run("an unreadable record is told and put aside, and holds up nobody", func(t *testing.T) {
+		s := openEmbedded(t, 10)
+		s.stock.marks = func() error { return admission.ErrUnavailable } // a late mark would make it due again
+		p := s.placer(t, nil)
+		for i := range 5 {
+			if d := p.Place(t.Context(), s.request(i, 1, 1)); d.Refused() {
+				t.Fatalf("%+v", d)
+			}
+		}
+		bad := s.message(s.request(2, 1, 1)).ReservationID
+		rsv := "inv:" + s.ref().Tag() + ":rsv"
+		record := s.client.HGet(t.Context(), rsv, bad).Val()
+		s.client.HSet(t.Context(), rsv, bad, "LIVE|scribbled over")
+		report, err := s.recovery().Step(t.Context(), settled(), []admission.Activity{s.activity})
+		if err != nil || report.Decided != 4 || report.Failed != 1 {
+			t.Errorf("%+v, %v: want four decided and the one counted", report, err)
+		}
+		if report, err = s.recovery().Step(t.Context(), settled(), []admission.Activity{s.activity}); err != nil || report.Decided+report.Failed != 0 {
+			t.Errorf("%+v, %v: its due must have moved back", report, err)
+		}
+		s.client.HSet(t.Context(), rsv, bad, record)
+		s.recover(t, settled().Add(time.Minute))
+		if _, sql := s.agree(t); sql.Created != 5 {
+			t.Errorf("SQL %+v", sql)
+		}
+	})
+
 	t.Run("an acknowledged message is not due before the ttl", func(t *testing.T) {
 		s := openEmbedded(t, 10)
 		if d := s.placer(t, nil).Place(t.Context(), s.request(1, 1, 1)); d.Refused() {

@@ -34,28 +34,42 @@ func NewResults(s admission.Stock, o admission.Orders, look func(admission.SKURe
 // never NotFound.
 func (r *Results) Request(ctx context.Context, userID, requestID string, ref admission.SKURef) (admission.RequestRecord, admission.Decision) {
 	look := r.look(ref)
-	first, second := r.fromStock, r.fromSQL
+	sources := [2]source{
+		{admission.StageStock, admission.ReasonStockStore, r.fromStock},
+		{admission.StageOrders, admission.ReasonOrderStore, r.fromSQL},
+	}
 	if !look.Open {
-		first, second = second, first
+		sources[0], sources[1] = sources[1], sources[0]
 	}
-	record, err := first(ctx, ref, userID, requestID)
-	if err == nil {
-		return record, admission.Decision{}
+	var away admission.Decision // what the first source that failed makes of it
+	for _, s := range sources {
+		record, err := s.read(ctx, ref, userID, requestID)
+		switch {
+		case err == nil:
+			return record, admission.Decision{}
+		case errors.Is(err, admission.ErrNotFound):
+		case away.Refused():
+			away.Cause = errors.Join(away.Cause, err)
+		default:
+			away = admission.Decision{Outcome: admission.DependencyUnavailable, Stage: s.stage, Reason: s.reason, Cause: err}
+		}
 	}
-	missed := errors.Is(err, admission.ErrNotFound)
-	record, err2 := second(ctx, ref, userID, requestID)
-	if err2 == nil {
-		return record, admission.Decision{}
-	}
-	if !missed || !errors.Is(err2, admission.ErrNotFound) {
-		return admission.RequestRecord{}, unknown(errors.Join(err, err2))
+	if away.Refused() {
+		return admission.RequestRecord{}, away
 	}
 	if look.Selling {
 		if err := r.believable(ctx, ref); err != nil {
-			return admission.RequestRecord{}, unknown(err)
+			return admission.RequestRecord{}, refusal(admission.DependencyUnavailable, admission.ReasonStockStore, err)
 		}
 	}
 	return admission.RequestRecord{}, refusal(admission.NotFound, admission.ReasonNone, nil)
+}
+
+// source is one place that may know a request, and what its failure is called.
+type source struct {
+	stage  admission.Stage
+	reason admission.Reason
+	read   func(ctx context.Context, ref admission.SKURef, userID, requestID string) (admission.RequestRecord, error)
 }
 
 func (r *Results) fromStock(ctx context.Context, ref admission.SKURef, userID, requestID string) (admission.RequestRecord, error) {
@@ -84,8 +98,4 @@ func (r *Results) believable(ctx context.Context, ref admission.SKURef) error {
 		return errors.New("the SKU is not open")
 	}
 	return nil
-}
-
-func unknown(err error) admission.Decision {
-	return refusal(admission.DependencyUnavailable, admission.ReasonStockStore, err)
 }

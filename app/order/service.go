@@ -76,7 +76,7 @@ func (s *Service) effect(ctx context.Context, v admission.Verdict) {
 }
 
 func orderRefusal(err error) admission.Decision {
-	d := admission.Decision{Stage: admission.StageQueue, Cause: err}
+	d := admission.Decision{Stage: admission.StageOrders, Cause: err}
 	switch {
 	case errors.Is(err, admission.ErrNotFound):
 		d.Outcome, d.Cause = admission.NotFound, nil
