@@ -147,7 +147,7 @@ func (b *tab) reads(selector, words string) {
 // press clicks the button with this text.
 func (b *tab) press(label string) {
 	b.t.Helper()
-	find := `[...document.querySelectorAll("button")].find((b) => b.checkVisibility() && !b.disabled && b.textContent === ` + quote(label) + `)`
+	find := `[...document.querySelectorAll("button")].find((b) => b.checkVisibility() && b.ariaDisabled !== "true" && b.textContent === ` + quote(label) + `)`
 	b.until(find + ` !== undefined`)
 	eval[bool](b, find+`.click() ?? true`)
 }

@@ -211,6 +211,10 @@ func (s *stage) handler() http.Handler {
 	on("POST /s/{path}/{sku}", "submit", func(*http.Request) answer { return next(&s.submits) })
 	on("GET /v1/requests/{request}", "result", func(*http.Request) answer { return next(&s.results) })
 	on("GET /v1/orders/{order}", "order", func(*http.Request) answer { return next(&s.orders) })
+	on("POST /v1/orders/{order}/cancel", "cancel", func(*http.Request) answer {
+		s.orders = []answer{orderIs("CANCELLED")}
+		return s.orders[0]
+	})
 	return mux
 }
 

@@ -53,4 +53,5 @@ view.show(sale.facts);
 tabs.start();
 onSession(() => { if (tabs.leads) sale.sessionChanged(); });
 addEventListener('online', () => { if (tabs.leads) sale.hurry(); });
+addEventListener('offline', () => { if (tabs.leads) sale.offline(); });
 document.addEventListener('visibilitychange', () => { if (!document.hidden && tabs.leads) sale.hurry(); });

@@ -2,6 +2,7 @@
 // phase begins; its texts then follow the facts.
 
 import { el } from "./dom.js";
+import { looksOn } from "./phase.js";
 import { AUTOMATIC_TRIES } from "./purchase.js";
 
 // face builds the nodes of a phase. v is the view: v.facts, v.words, v.now(), v.sale(action).
@@ -34,8 +35,8 @@ export function detail(v, phase) {
     case 'waiting': return waitText(v);
     case 'unlikely': return words.say('unlikelyText', { n: words.about(facts.standing.ahead) });
     case 'order': return facts.order ? words.say('orderText', { time: words.time(Date.parse(facts.order.pay_before), v.now()) }) : words.say('orderWait');
-    case 'soldOut': return words.say(facts.queue?.reopening === true ? 'soldOutWatch' : 'soldOutText');
-    case 'soldOutMine': return words.say('soldOutMine');
+    case 'soldOut': return words.say(looksOn(facts) ? 'soldOutWatch' : 'soldOutText');
+    case 'soldOutMine': return words.say(looksOn(facts) ? 'soldOutMineWatch' : 'soldOutMine');
     case 'sending':
       if (facts.attempt?.stage === 'asking') return words.say('asking');
       return facts.tries > 1 ? words.say('sendingAgain', { n: facts.tries, all: AUTOMATIC_TRIES }) : words.say('sendingText');
@@ -61,7 +62,7 @@ const faces = {
   sending: (v, bind) => [...plain('sending')(v, bind), busyBar()],
 
   signIn: (v, bind) => [...plain('signIn')(v, bind), v.development && signInForm(v, bind)],
-  join: (v, bind) => [...plain('join')(v, bind), actions(button(v, bind, 'joinButton', 'join', 'join'))],
+  join: (v, bind) => [...plain('join')(v, bind), actions(button(v, bind, 'join', ['joinButton', 'joinBusy']))],
 
   waiting: (v, bind) => [
     heading(v, bind, 'waiting'), line(v, bind),
@@ -70,7 +71,7 @@ const faces = {
   ],
   unlikely: (v, bind) => [...plain('unlikely')(v, bind), line(v, bind)],
 
-  turn: (v, bind) => [...plain('turn')(v, bind), quantity(v), actions(button(v, bind, 'buyButton', 'buy', ''))],
+  turn: (v, bind) => [...plain('turn')(v, bind), quantity(v), actions(button(v, bind, 'buy', ['buyButton', 'buyButton']))],
 
   order: (v, bind) => [...plain('order')(v, bind), ...payTimer(v, bind), receipt(v), cancel(v, bind)],
   cancelled: (v, bind) => [
@@ -80,10 +81,10 @@ const faces = {
 
   soldOut: (v, bind) => [
     ...plain('soldOut')(v, bind),
-    actions(v.facts.needSignIn ? null : quiet(v, 'lookButton', 'join'), quiet(v, 'againButton', 'again')),
-    v.facts.needSignIn && v.development && signInForm(v, bind),
+    actions(v.facts.needSignIn ? null : quiet(v, 'lookButton', 'join'), again(v, bind)),
+    v.facts.needSignIn && v.development && [el('p.apart', {}, v.words.say('soldOutSignIn')), signInForm(v, bind)],
   ],
-  soldOutMine: (v, bind) => [...plain('soldOutMine')(v, bind), actions(quiet(v, 'againButton', 'again'))],
+  soldOutMine: (v, bind) => [...plain('soldOutMine')(v, bind), actions(again(v, bind))],
 };
 
 function heading(v, bind, phase) {
@@ -96,14 +97,35 @@ function text(v, bind, phase) {
 
 function actions(...buttons) { return el('div.actions', {}, buttons); }
 
-function button(v, bind, key, action, busy) {
-  const node = el('button.primary', { type: 'button', onclick: () => v.sale(action) }, v.words.say(key));
-  bind.follow(() => { node.disabled = busy !== '' && (v.facts.busy === busy || v.facts.busy === 'challenge'); });
+// button is the one that a face is about. keys are its words, and those while it is busy.
+function button(v, bind, action, keys) {
+  const node = el('button.primary', { type: 'button', 'data-act': action, onclick: () => { if (!isBusy(node)) v.sale(action); } });
+  whileBusy(v, bind, node, [action, 'challenge'], keys);
   return [node, bind.text('p.small', () => v.facts.busy === 'challenge' ? v.words.say('challenge') : '')];
 }
 
 function quiet(v, key, action) {
-  return el('button.quiet', { type: 'button', onclick: () => v.sale(action) }, v.words.say(key));
+  return el('button.quiet', { type: 'button', 'data-act': action, onclick: () => v.sale(action) }, v.words.say(key));
+}
+
+// whileBusy says what a button does while the service is asked, and takes no second press.
+// It is not disabled: a browser takes the focus away from what is.
+function whileBusy(v, bind, node, busy, [idle, working]) {
+  bind.follow(() => {
+    const on = busy.includes(v.facts.busy);
+    const text = v.words.say(on ? working : idle);
+    if (node.textContent !== text) node.textContent = text;
+    if (isBusy(node) !== on) node.setAttribute('aria-disabled', String(on));
+  });
+}
+
+const isBusy = (node) => node.getAttribute('aria-disabled') === 'true';
+
+// again is offered where the page has stopped looking by itself.
+function again(v, bind) {
+  const node = quiet(v, 'againButton', 'again');
+  bind.follow(() => { node.hidden = looksOn(v.facts); });
+  return node;
 }
 
 function busyBar() { return el('div.busy', { 'aria-hidden': 'true' }, el('div.busyness')); }
@@ -114,12 +136,13 @@ function signInForm(v, bind) {
     pattern: '[1-9][0-9]{0,18}', 'aria-describedby': 'user-hint', value: v.draft,
     oninput: () => { v.draft = field.value; },
   });
-  const send = el('button.primary', { type: 'submit' }, v.words.say('signInButton'));
-  bind.follow(() => { send.disabled = v.facts.busy === 'sign-in'; });
+  const send = el('button.primary', { type: 'submit', 'data-act': 'signIn' });
+  whileBusy(v, bind, send, ['sign-in'], ['signInButton', 'signInBusy']);
   return el('form.sign-in', {
     noValidate: true,
     onsubmit: (event) => {
       event.preventDefault();
+      if (isBusy(send)) return;
       if (field.checkValidity()) v.sale('signIn', field.value);
       else v.complain('badUser', field);
     },
@@ -186,9 +209,9 @@ function receipt(v) {
 
 // cancel asks once more before it gives a unit away.
 function cancel(v, bind) {
-  const ask = el('button.quiet', { type: 'button', onclick: () => turn(true) }, v.words.say('cancelButton'));
-  const keep = el('button.quiet', { type: 'button', onclick: () => turn(false) }, v.words.say('cancelNo'));
-  const yes = el('button.danger', { type: 'button', onclick: () => v.sale('cancel') }, v.words.say('cancelYes'));
+  const ask = el('button.quiet', { type: 'button', 'data-act': 'ask', onclick: () => turn(true) }, v.words.say('cancelButton'));
+  const keep = el('button.quiet', { type: 'button', 'data-act': 'keep', onclick: () => turn(false) }, v.words.say('cancelNo'));
+  const yes = el('button.danger', { type: 'button', 'data-act': 'cancel', onclick: () => { if (!isBusy(yes)) v.sale('cancel'); } });
   const sure = el('div.sure', { role: 'group', 'aria-labelledby': 'sure', hidden: true },
     el('p', { id: 'sure' }, v.words.say('cancelSure')), actions(keep, yes));
   const turn = (on) => {
@@ -196,7 +219,7 @@ function cancel(v, bind) {
     sure.hidden = !on;
     (on ? keep : ask).focus();
   };
-  bind.follow(() => { yes.disabled = v.facts.busy === 'cancel'; });
+  whileBusy(v, bind, yes, ['cancel'], ['cancelYes', 'cancelBusy']);
   return el('div', {}, actions(ask), sure);
 }
 

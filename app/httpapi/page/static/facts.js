@@ -19,6 +19,7 @@ export const newFacts = () => ({
   order: null,
   gone: [],         // SKUs that a personal answer called sold out, sooner than the document
   soldOut: false,   // all of them
+  soldOutAt: 0,     // server time in ms at which a personal answer said so; 0: none did
   ended: false,
   lost: false,      // the connection
   stopped: false,   // nothing is being asked

@@ -28,6 +28,10 @@ export function phaseOf(facts, now) {
   return facts.standing.unlikely ? 'unlikely' : 'waiting';
 }
 
+// looksOn: a sale that is sold out is asked about until its document says that this is the
+// last word; the document hears of a sell-out a little later than the first who are told.
+export function looksOn({ queue }) { return queue?.state !== 'SOLD_OUT' || queue.reopening === true; }
+
 // isBefore: the countdown to the opening is shown.
 export function isBefore(facts, now) {
   return facts.activity !== null && !facts.missing && now < Date.parse(facts.activity.opens_at) && !facts.ended &&

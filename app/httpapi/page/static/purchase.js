@@ -6,6 +6,7 @@
 
 import { Unreachable } from "./api.js";
 import { fullJitter, spread } from "./pace.js";
+import { looksOn } from "./phase.js";
 
 export const STOP = Infinity;     // nothing to ask until somebody acts
 export const AUTOMATIC_TRIES = 8; // of one press; then the person decides
@@ -268,14 +269,14 @@ export class Purchase {
     const { facts } = this.#sale;
     const gone = [...new Set([...facts.gone, sku])];
     const left = facts.activity.skus.filter((s) => !gone.includes(s.sku_id));
-    this.#sale.show({ gone, soldOut: left.length === 0, ...(left.length > 0 && { sku: left[0].sku_id, notice: 'skuGone' }) });
+    this.#sale.show({ gone, soldOut: left.length === 0, soldOutAt: this.#clock.now(), ...(left.length > 0 && { sku: left[0].sku_id, notice: 'skuGone' }) });
     return this.rest(spread(facts.queue?.poll_after_ms));
   }
 
   // rest answers the next wait: a sold-out sale is asked about no more, unless it says that units may come back.
   rest(next) {
     this.#forgetAttempt();
-    return this.#sale.facts.soldOut && this.#sale.facts.queue?.reopening !== true ? STOP : next;
+    return this.#sale.facts.soldOut && !looksOn(this.#sale.facts) ? STOP : next;
   }
 
   // resume: what was being sent when the tab went away may have arrived.

@@ -12,6 +12,7 @@ import { Purchase, STOP } from "./purchase.js";
 import { currentSession, dropSession, keepSession } from "./session.js";
 
 const LOST_AFTER = 2;           // polls without an answer: one is noise
+const CATCHES_UP = 3_000;       // ms within which the queue document knows of a sell-out
 const RANK_SPREAD = 10_000;     // ms over which a crowd asks for ranks that it cannot work out
 const ELSEWHERE = 10_000;       // ms: joined so long before this answer, it was on another device
 const DRAWN_MODES = ['random', 'lottery'];
@@ -60,6 +61,11 @@ export class Sale {
     if (this.facts.stopped || this.#demanded) return;
     this.#failures = Math.min(this.#failures, 1);
     this.#wake();
+  }
+
+  // offline: the device itself says that nothing can be asked, sooner than questions fail.
+  offline() {
+    if (!this.facts.stopped) this.show({ lost: true });
   }
 
   // sessionChanged: the site, or another tab, signed somebody in or out.
@@ -142,7 +148,9 @@ export class Sale {
       const wait = await this.#load(signal);
       if (wait > 0) return wait;
     }
-    if (facts.soldOut && queue.state === 'OPEN' && queue.reopening === true) Object.assign(facts, { soldOut: false, gone: [] });
+    if (facts.soldOut && queue.state === 'OPEN' && queue.reopening === true && Date.parse(queue.server_time) > facts.soldOutAt + CATCHES_UP) {
+      Object.assign(facts, { soldOut: false, gone: [], notice: 'reopened' });
+    }
     await this.#locate(signal);
     const next = spread(queue.poll_after_ms);
     if (facts.ended || queue.state === 'ENDED') {
@@ -256,7 +264,7 @@ export class Sale {
         this.keep();
         return 0;
       default: // again
-        this.show({ soldOut: false, gone: [], ended: false, missing: false });
+        this.show({ soldOut: false, soldOutAt: 0, gone: [], ended: false, missing: false });
         return 0;
     }
   }

@@ -5,7 +5,7 @@ import { Bindings, el } from "./dom.js";
 import { detail, face, headline } from "./faces.js";
 import { fairness, fairnessKey } from "./fairness.js";
 import { recall, remember } from "./memory.js";
-import { isBefore, phaseOf } from "./phase.js";
+import { isBefore, looksOn, phaseOf } from "./phase.js";
 import { preferredLanguage, Words } from "./words.js";
 
 const REFRESH = 250; // ms between paints of clocks
@@ -14,6 +14,9 @@ const PLACE_EVERY = 30_000; // ms between announcements of a place that moves
 const URGENT = ['turn', 'order', 'reserved'];
 
 const part = (id) => document.getElementById(id);
+
+// nameOf is a selector of the element that does the same after the card is built anew.
+const nameOf = (node) => node.id ? `#${node.id}` : node.dataset.act ? `[data-act="${node.dataset.act}"]` : 'h2';
 
 export class View {
   draft = ''; // a user id that is being typed
@@ -30,6 +33,7 @@ export class View {
   #wasLost = false;
   #saidPlaceAt = -Infinity;
   #saidNotice = '';
+  #saidStep = '';
   #marked = Infinity;
 
   // act(action, ...args) carries out what a person wishes; leads() tells whether this tab asks.
@@ -92,6 +96,7 @@ export class View {
 
   #paint() {
     const { facts } = this;
+    const held = document.activeElement;
     const now = this.now();
     const phase = phaseOf(facts, now);
     const before = isBefore(facts, now);
@@ -103,20 +108,34 @@ export class View {
     this.#statusBind.paint();
     this.#paintGoods();
     this.#paintFairness();
+    this.#keepFocus(held);
     this.#announce(phase, before, now);
+  }
+
+  // keepFocus: where what had the focus is gone, the heading of what came instead has it.
+  #keepFocus(held) {
+    const now = document.activeElement;
+    if (held === document.body || now !== document.body && now.checkVisibility()) return;
+    part('card').querySelector('h2')?.focus({ preventScroll: true });
   }
 
   #build(phase, before) {
     const card = part('card');
     const held = document.activeElement;
-    const mine = this.#phase !== '' && (held === document.body || card.contains(held));
+    const within = card.contains(held);
+    const nowhere = held === document.body && !['', 'loading'].includes(this.#phase); // a page that opens takes no focus
     this.#bind = new Bindings();
     const body = face(this, this.#bind, phase).flat(Infinity).filter(Boolean);
     const notice = this.#bind.text('p.notice', () => this.facts.notice ? this.words.say(this.facts.notice) : '');
     card.replaceChildren(...(before ? this.#countdown() : []), ...body.slice(0, 1), notice, ...body.slice(1));
     card.className = `card is-${phase}`;
     card.hidden = false;
-    if (mine && phase !== this.#phase) card.querySelector('h2')?.focus({ preventScroll: true });
+    // A new phase is read from its heading; within one, what had the focus has it again.
+    if (phase !== this.#phase) {
+      if (within || nowhere) card.querySelector('h2').focus({ preventScroll: true });
+    } else if (within) {
+      card.querySelector(nameOf(held))?.focus({ preventScroll: true });
+    }
   }
 
   #countdown() {
@@ -124,7 +143,7 @@ export class View {
     return [
       el('p.eyebrow', {}, this.words.say('opensIn')),
       this.#bind.text('p.clock.clock-large', () => this.countdown(opens - this.now(), true), { role: 'timer' }),
-      this.#bind.text('p.opens', () => this.words.say('opensAt', { time: this.words.time(opens, this.now()) })),
+      this.#bind.text('p.opens', () => this.words.say(this.words.isToday(opens, this.now()) ? 'opensAt' : 'opensOn', { time: this.words.time(opens, this.now()) })),
     ];
   }
 
@@ -176,6 +195,7 @@ export class View {
     const dot = el('span.dot', { 'aria-hidden': 'true' });
     bind.follow(() => {
       part('status').hidden = !this.facts.activity && !this.facts.lost;
+      part('status').classList.toggle('is-lost', this.facts.lost === true);
       dot.className = `dot ${this.facts.lost ? 'dot-lost' : this.facts.stopped ? 'dot-rest' : 'dot-good'}`;
     });
     const out = el('button.link', { type: 'button', onclick: () => this.sale('signOut') });
@@ -192,21 +212,30 @@ export class View {
   }
 
   #connection() {
-    if (this.facts.lost) return this.words.say('lost');
+    if (this.facts.lost) return this.#lost();
     return this.words.say(this.facts.stopped ? 'resting' : 'connected');
+  }
+
+  // lost says what is safe, and promises nothing to those who have nothing yet.
+  #lost() {
+    const { result, place } = this.facts;
+    return this.words.say(result?.order_id ? 'lostOrder' : place ? 'lost' : 'lostPlain');
   }
 
   // announce tells a screen reader, politely, what has changed; and the window's title.
   #announce(phase, before, now) {
     const { facts, words } = this;
     const title = headline(this, phase);
+    // Within a phase, too, something may be known that was not: when to pay, that an answer was lost.
+    const step = [facts.order?.status, phase === 'sending' && facts.attempt?.stage === 'asking', looksOn(facts)].join('|');
     document.title = facts.activity ? `${URGENT.includes(phase) ? '● ' : ''}${title} · ${facts.activity.name}` : title;
-    if (phase !== this.#phase) {
+    if (phase !== this.#phase || step !== this.#saidStep && ['order', 'sending', 'soldOut', 'soldOutMine'].includes(phase)) {
       if (this.#phase !== '') this.#say(`${title}. ${detail(this, phase)}`);
       this.#phase = phase;
+      this.#saidStep = step;
       this.#saidPlaceAt = now;
     } else if (facts.lost !== this.#wasLost && facts.lost !== undefined) {
-      this.#say(words.say(facts.lost ? 'lost' : 'restored'));
+      this.#say(facts.lost ? this.#lost() : words.say('restored'));
     } else if (facts.notice && facts.notice !== this.#saidNotice) {
       this.#say(words.say(facts.notice));
     } else if (phase === 'waiting' && now - this.#saidPlaceAt > PLACE_EVERY) {

@@ -8,7 +8,8 @@ const en = {
   missingText: 'Please check the address. The sale may also not have been announced yet.',
 
   opensIn: 'Opens in',
-  opensAt: 'on {time}',
+  opensAt: 'at {time}',
+  opensOn: 'on {time}',
   countdownDays: '{days} d {clock}',
   inAMinute: 'The sale opens in one minute.',
   inTenSeconds: 'The sale opens in ten seconds.',
@@ -23,6 +24,7 @@ const en = {
   userID: 'User id',
   userIDHint: 'Development only: any number of 1 to 19 digits.',
   signInButton: 'Sign in',
+  signInBusy: 'Signing in…',
   signedInAs: 'Signed in as {user}',
   signOut: 'Sign out',
   badUser: 'That is not a user id. It is a number that does not begin with 0.',
@@ -35,6 +37,7 @@ const en = {
   joinFifo: 'Places follow the order of joining.',
   joinOther: 'How places are given is written below.',
   joinButton: 'Join',
+  joinBusy: 'Joining…',
   challenge: 'Showing that you are no robot. This takes a few seconds.',
   refused: 'That did not work. Please try again.',
 
@@ -90,6 +93,7 @@ const en = {
   cancelButton: 'Cancel this order',
   cancelSure: 'Cancel this order? The unit goes to somebody else.',
   cancelYes: 'Yes, cancel it',
+  cancelBusy: 'Cancelling…',
   cancelNo: 'Keep it',
   notCancelled: 'The order could not be cancelled any more.',
   paid: 'Paid. It is yours.',
@@ -103,9 +107,12 @@ const en = {
   duplicateText: 'Only one order per person is possible.',
 
   soldOut: 'Sold out',
-  soldOutText: 'Every unit is reserved or sold. This page has stopped asking.',
-  soldOutWatch: 'Every unit is reserved. Some may come back when orders are not paid; this page goes on looking.',
-  soldOutMine: 'The stock was gone before you could get one. We are sorry.',
+  soldOutText: 'Every unit is sold. This page has stopped asking.',
+  soldOutWatch: 'Every unit is taken. Some may come back when orders are not paid, and this page goes on looking.',
+  soldOutMine: 'The stock was gone before you could get one. We are sorry. This page has stopped asking.',
+  soldOutMineWatch: 'The stock was gone before you could get one. Some units may come back when orders are not paid: your place is kept, and this page goes on looking.',
+  soldOutSignIn: 'Bought on another device? Sign in to see your order.',
+  reopened: 'Some units have come back. The sale goes on.',
   againButton: 'Look again',
   lookButton: 'Look for my order',
   ended: 'The sale is over',
@@ -113,8 +120,10 @@ const en = {
 
   connected: 'Connected',
   lost: 'Connection lost. Your place is kept; trying again.',
+  lostOrder: 'Connection lost. Your order stands; trying again.',
+  lostPlain: 'Connection lost; trying again.',
   restored: 'Connected again.',
-  resting: 'Not asking any more',
+  resting: 'No further updates',
   serverTime: 'Server time {time}',
   otherTab: 'Shown from another tab',
 
@@ -149,6 +158,7 @@ const zh = {
 
   opensIn: '距开始还有',
   opensAt: '{time} 开始',
+  opensOn: '{time} 开始',
   countdownDays: '{days} 天 {clock}',
   inAMinute: '活动将在一分钟后开始。',
   inTenSeconds: '活动将在十秒后开始。',
@@ -163,6 +173,7 @@ const zh = {
   userID: '用户编号',
   userIDHint: '仅供开发使用：任意 1 到 19 位数字。',
   signInButton: '登录',
+  signInBusy: '正在登录…',
   signedInAs: '已登录：{user}',
   signOut: '退出登录',
   badUser: '用户编号不正确，应为不以 0 开头的数字。',
@@ -175,6 +186,7 @@ const zh = {
   joinFifo: '名次按加入的先后顺序排列。',
   joinOther: '名次的产生方式见下方说明。',
   joinButton: '加入',
+  joinBusy: '正在加入…',
   challenge: '正在进行人机验证，需要几秒钟。',
   refused: '操作未成功，请重试。',
 
@@ -230,6 +242,7 @@ const zh = {
   cancelButton: '取消订单',
   cancelSure: '确定取消订单吗？该商品将让给他人。',
   cancelYes: '确定取消',
+  cancelBusy: '正在取消…',
   cancelNo: '保留订单',
   notCancelled: '订单已无法取消。',
   paid: '付款成功，商品归您了。',
@@ -243,9 +256,12 @@ const zh = {
   duplicateText: '每人只能下一单。',
 
   soldOut: '已售罄',
-  soldOutText: '全部商品已被预留或售出，本页已停止查询。',
-  soldOutWatch: '全部商品已被预留。若有订单未付款，可能会重新开放，本页会继续关注。',
-  soldOutMine: '很抱歉，您未能赶上，库存已售完。',
+  soldOutText: '全部商品已售出，本页已停止查询。',
+  soldOutWatch: '全部商品已被抢订。若有订单未付款，可能会重新开放，本页会继续关注。',
+  soldOutMine: '很抱歉，您未能赶上，库存已售完，本页已停止查询。',
+  soldOutMineWatch: '您未能赶上，库存已被抢订。若有订单未付款，可能会重新开放：您的位置已保留，本页会继续关注。',
+  soldOutSignIn: '在其他设备上买到了？登录即可查看您的订单。',
+  reopened: '有商品退回，活动继续。',
   againButton: '再看一次',
   lookButton: '查找我的订单',
   ended: '活动已结束',
@@ -253,8 +269,10 @@ const zh = {
 
   connected: '已连接',
   lost: '连接中断，您的位置已保留，正在重试。',
+  lostOrder: '连接中断，您的订单仍然有效，正在重试。',
+  lostPlain: '连接中断，正在重试。',
   restored: '已恢复连接。',
-  resting: '已停止查询',
+  resting: '不再更新',
   serverTime: '服务器时间 {time}',
   otherTab: '由另一页面更新',
 
@@ -314,9 +332,11 @@ export class Words {
     const at = new Date(ms);
     const format = { hour: 'numeric', minute: '2-digit' };
     if (at.getSeconds() !== 0) format.second = '2-digit';
-    if (at.toDateString() !== new Date(now).toDateString()) Object.assign(format, { month: 'short', day: 'numeric' });
+    if (!this.isToday(ms, now)) Object.assign(format, { month: 'short', day: 'numeric' });
     return new Intl.DateTimeFormat(this.language, format).format(at);
   }
+
+  isToday(ms, now) { return new Date(ms).toDateString() === new Date(now).toDateString(); }
 
   clock(ms) {
     return new Intl.DateTimeFormat(this.language, { timeStyle: 'medium' }).format(new Date(ms));
