@@ -6,14 +6,18 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/nacos-group/nacos-sdk-go/v2/clients"
+	"github.com/nacos-group/nacos-sdk-go/v2/clients/config_client"
 	"github.com/nacos-group/nacos-sdk-go/v2/common/constant"
 	"github.com/nacos-group/nacos-sdk-go/v2/common/logger"
 	"github.com/nacos-group/nacos-sdk-go/v2/vo"
 )
 
-// listen holds one SDK client until ctx ends; changed is called from the SDK's goroutines.
+// listen is one SDK client's whole life: until ctx ends, and then as long as the SDK needs,
+// which knows no context: on a server that hangs its constructor takes 9 s. changed is
+// called from the SDK's goroutines.
 func listen(ctx context.Context, cfg Config, servers []server, changed func()) error {
 	dir := cfg.CacheDir
 	if dir == "" {
@@ -23,13 +27,35 @@ func listen(ctx context.Context, cfg Config, servers []server, changed func()) e
 		}
 		defer os.RemoveAll(dir)
 	}
+	client, err := connect(cfg, servers, dir)
+	if err != nil {
+		return fmt.Errorf("nacos client: %w", err)
+	}
+	key := vo.ConfigParam{DataId: cfg.DataID, Group: cfg.Group, OnChange: func(_, _, _, _ string) { changed() }}
+	// The listener goes first: closing a client that still has one lets its background loop
+	// connect once more, to a connection that nobody closes.
+	defer func() {
+		_ = client.CancelListenConfig(key)
+		client.CloseClient()
+	}()
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err := client.ListenConfig(key); err != nil {
+		return fmt.Errorf("nacos listener: %w", err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func connect(cfg Config, servers []server, dir string) (config_client.IConfigClient, error) {
 	// Before the client: without one it opens a log file of its own.
 	logger.SetLogger(sdkLog{cfg.Log.With("component", "nacos-sdk")})
 	var list []constant.ServerConfig
 	for _, s := range servers {
 		list = append(list, constant.ServerConfig{Scheme: s.scheme, IpAddr: s.host, Port: s.port, GrpcPort: s.port + grpcOffset, ContextPath: "/nacos"})
 	}
-	client, err := clients.NewConfigClient(vo.NacosClientParam{
+	return clients.NewConfigClient(vo.NacosClientParam{
 		ServerConfigs: list,
 		ClientConfig: &constant.ClientConfig{
 			NamespaceId:         cfg.Namespace,
@@ -45,22 +71,6 @@ func listen(ctx context.Context, cfg Config, servers []server, changed func()) e
 				CaFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile},
 		},
 	})
-	if err != nil {
-		return fmt.Errorf("nacos client: %w", err)
-	}
-	key := vo.ConfigParam{DataId: cfg.DataID, Group: cfg.Group, OnChange: func(_, _, _, _ string) { changed() }}
-	// The listener goes first: closing a client that still has one lets its background loop
-	// connect once more, to a connection that nobody closes.
-	defer func() {
-		_ = client.CancelListenConfig(key)
-		client.CloseClient()
-	}()
-	err = client.ListenConfig(key)
-	if err != nil {
-		return fmt.Errorf("nacos listener: %w", err)
-	}
-	<-ctx.Done()
-	return nil
 }
 
 // sdkLog is the SDK's logger on ours. Its lines may hold whole documents: they are cut.
@@ -75,18 +85,26 @@ func cut(s string) string {
 	return s
 }
 
+// absentCache is in a warning of every first listener: the SDK looks for a document in its
+// cache, which is empty by our settings. It says nothing about anything.
+const absentCache = "cause file doesn't exist"
+
+func (l sdkLog) warn(text string) {
+	level := slog.LevelWarn // never ours to act on: the poll decides
+	if strings.Contains(text, absentCache) {
+		level = slog.LevelDebug
+	}
+	l.log.Log(context.Background(), level, "nacos sdk", "text", cut(text))
+}
+
 func (l sdkLog) Info(args ...interface{})  { l.log.Debug("nacos sdk", "text", cut(fmt.Sprint(args...))) }
-func (l sdkLog) Warn(args ...interface{})  { l.log.Warn("nacos sdk", "text", cut(fmt.Sprint(args...))) }
-func (l sdkLog) Error(args ...interface{}) { l.log.Warn("nacos sdk", "text", cut(fmt.Sprint(args...))) }
+func (l sdkLog) Warn(args ...interface{})  { l.warn(fmt.Sprint(args...)) }
+func (l sdkLog) Error(args ...interface{}) { l.warn(fmt.Sprint(args...)) }
 func (l sdkLog) Debug(args ...interface{}) {}
 func (l sdkLog) Infof(f string, args ...interface{}) {
 	l.log.Debug("nacos sdk", "text", cut(fmt.Sprintf(f, args...)))
 }
-func (l sdkLog) Warnf(f string, args ...interface{}) {
-	l.log.Warn("nacos sdk", "text", cut(fmt.Sprintf(f, args...)))
-}
-func (l sdkLog) Errorf(f string, args ...interface{}) {
-	l.log.Warn("nacos sdk", "text", cut(fmt.Sprintf(f, args...))) // never ours to act on: the poll decides
-}
-func (l sdkLog) Debugf(string, ...interface{}) {}
-func (l sdkLog) Close() error                  { return nil }
+func (l sdkLog) Warnf(f string, args ...interface{})  { l.warn(fmt.Sprintf(f, args...)) }
+func (l sdkLog) Errorf(f string, args ...interface{}) { l.warn(fmt.Sprintf(f, args...)) }
+func (l sdkLog) Debugf(string, ...interface{})        {}
+func (l sdkLog) Close() error                         { return nil }

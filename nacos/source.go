@@ -18,6 +18,7 @@ type Source struct {
 	cfg     Config
 	servers []server
 	api     *api
+	sdk     sync.WaitGroup // clients of the SDK, the one that Run left behind included
 }
 
 var (
@@ -42,8 +43,12 @@ func New(cfg Config) (*Source, error) {
 // Name says which key of which server.
 func (s *Source) Name() string { return "nacos " + s.servers[0].http() + " " + s.api.where() }
 
-// Close gives the idle connections back. Run does it by itself.
-func (s *Source) Close() { s.api.close() }
+// Close gives the idle connections back, as Run does by itself, and waits for what Run may
+// have left behind: after a Run on a server that hangs that takes up to 9 s.
+func (s *Source) Close() {
+	s.api.close()
+	s.sdk.Wait()
+}
 
 // Check looks, within seconds, for what the SDK's constructor never reports: the HTTP port,
 // the gRPC port 1000 above it, the login, and a read of the key. One good server is enough.
@@ -78,6 +83,9 @@ const (
 
 // Run reads, emits, listens and polls until ctx ends; it returns nil. What it cannot reach
 // it reports as updates with Err: whether that ends a start is for [Source.Check] to say.
+//
+// At the end it waits leaveWithin for the SDK and no longer: a client that is being made on
+// a server that hangs ends after Run, by itself, and touches nothing of ours.
 func (s *Source) Run(ctx context.Context, emit func(rules.Update)) error {
 	defer s.api.close()
 	pushed := make(chan struct{}, 1)
@@ -152,14 +160,17 @@ func (s *Source) look(ctx context.Context) rules.Update {
 	return u
 }
 
+// leaveWithin is how long the end of Run waits for the SDK: a drain must not be held by it.
+const leaveWithin = time.Second
+
 // push keeps one SDK client, and makes it anew when it is deaf. Run's goroutine owns it.
 type push struct {
 	src    *Source
 	pushed chan struct{}
 	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	missAt time.Time // of a change that no push told of yet
-	token  string    // with which our reads worked when the client was made
+	gone   chan struct{} // closed when the newest client has ended
+	missAt time.Time     // of a change that no push told of yet
+	token  string        // with which our reads worked when the client was made
 }
 
 func newPush(s *Source, pushed chan struct{}) *push { return &push{src: s, pushed: pushed} }
@@ -167,7 +178,16 @@ func newPush(s *Source, pushed chan struct{}) *push { return &push{src: s, pushe
 func (p *push) start(ctx context.Context) {
 	ctx, p.cancel = context.WithCancel(ctx)
 	p.missAt, p.token = time.Time{}, p.src.api.currentToken()
-	p.wg.Go(func() {
+	before, gone := p.gone, make(chan struct{})
+	p.gone = gone
+	p.src.sdk.Go(func() {
+		defer close(gone)
+		if before != nil {
+			<-before // the SDK forgets a client without a lock: one at a time
+		}
+		if ctx.Err() != nil {
+			return
+		}
 		err := listen(ctx, p.src.cfg, p.src.servers, func() {
 			select {
 			case p.pushed <- struct{}{}:
@@ -182,7 +202,12 @@ func (p *push) start(ctx context.Context) {
 
 func (p *push) stop() {
 	p.cancel()
-	p.wg.Wait()
+	late := time.NewTimer(leaveWithin)
+	defer late.Stop()
+	select {
+	case <-p.gone:
+	case <-late.C:
+	}
 }
 
 func (p *push) worked(time.Time) { p.missAt = time.Time{} }
@@ -205,6 +230,6 @@ func (p *push) renewIfLost(ctx context.Context, now time.Time, token string) {
 		return
 	}
 	p.src.cfg.Log.Warn("making the nacos client anew", "event", "nacos_renew", "lost_push", lost, "relogin", relogin)
-	p.stop()
+	p.cancel()
 	p.start(ctx)
 }
