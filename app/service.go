@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,7 @@ const embeddedSlowness = 10
 // that knows every concrete type.
 type service struct {
 	config   *config.Config
+	boot     string // of this start, where instance.id is fixed
 	log      *slog.Logger
 	registry *prometheus.Registry
 	clock    limit.Clock
@@ -100,7 +102,7 @@ type service struct {
 
 // newService opens the stores and wires everything. The caller closes it.
 func newService(ctx context.Context, c *config.Config, log *slog.Logger) (_ *service, err error) {
-	s := &service{config: c, log: log, clock: limit.NewClock(), registry: prometheus.NewRegistry(), wakeRoom: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	s := &service{config: c, boot: strings.ToLower(crand.Text()[:8]), log: log, clock: limit.NewClock(), registry: prometheus.NewRegistry(), wakeRoom: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := rules.InitSentinel(log); err != nil {
 		return nil, err
@@ -250,7 +252,7 @@ func (s *service) buildFunnel() error {
 	var err error
 	s.leases, err = lease.NewClient(lease.Config{
 		Store: s.stores.leases, Limiters: redis.NewLimiters(s.stores.limiter), Share: s.share.of,
-		InstanceID: s.config.InstanceID, Registerer: s.registry,
+		InstanceID: s.config.InstanceID, Boot: s.boot, Registerer: s.registry,
 		SyncBudget: budgets.LeaseAsk, AskTimeout: max(100*time.Millisecond, 2*budgets.LeaseAsk),
 	})
 	if err != nil {
@@ -361,7 +363,7 @@ func (s *service) line() control.Line {
 		last = []byte("null")
 	}
 	return control.Line{
-		InstanceID: s.config.InstanceID, Version: status.Version, Hash: status.Hash, Source: status.Source, AgeMS: status.AgeMS,
+		InstanceID: s.config.InstanceID, Boot: s.boot, Version: status.Version, Hash: status.Hash, Source: status.Source, AgeMS: status.AgeMS,
 		LastError: last, Mode: s.mode().String(), Roles: s.config.Roles, Counts: s.room.Counted(),
 	}
 }

@@ -1,7 +1,7 @@
 -- fleet_report  v1
 -- Writes one instance's line. A full registry refuses newcomers and forgets nobody: a dead instance's last counts are kept.
--- KEYS[1]  sec:instances   hash: instance id -> JSON
--- ARGV[1]  instance id
+-- KEYS[1]  sec:instances   hash: instance id, or id@boot -> JSON
+-- ARGV[1]  instance id, or id@boot, at most 192 bytes
 -- ARGV[2]  line, JSON, at most 16 KiB
 -- ARGV[3]  lines at most
 -- ARGV[4]  ttl_ms of the whole registry, renewed by every report
@@ -14,7 +14,7 @@ if #KEYS ~= 1 or #ARGV ~= 4 then
   return redis.error_reply('BADARGS fleet_report wants 1 key and 4 arguments')
 end
 local most, ttl = tonumber(ARGV[3]), tonumber(ARGV[4])
-if ARGV[1] == '' or #ARGV[1] > 128 or #ARGV[2] > 16384 or not most or most < 1 or not ttl or ttl < 1 then
+if ARGV[1] == '' or #ARGV[1] > 192 or #ARGV[2] > 16384 or not most or most < 1 or not ttl or ttl < 1 then
   return redis.error_reply('BADARGS fleet_report: an argument is out of range')
 end
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 and redis.call('HLEN', KEYS[1]) >= most then return {0} end

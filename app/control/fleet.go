@@ -25,7 +25,8 @@ const (
 // Line is what an instance tells of itself.
 type Line struct {
 	InstanceID string                             `json:"instance_id"`
-	Version    int64                              `json:"version"` // of the rules in force
+	Boot       string                             `json:"boot,omitempty"` // of this start of it: what it counted before is another line
+	Version    int64                              `json:"version"`        // of the rules in force
 	Hash       string                             `json:"hash"`
 	Source     string                             `json:"source"`
 	AgeMS      int64                              `json:"age_ms"`
@@ -63,7 +64,16 @@ func (f *Fleet) Report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return f.Store.Report(ctx, line.InstanceID, body)
+	return f.Store.Report(ctx, line.key(), body)
+}
+
+// key is the line's place in the registry. An instance of a fixed id that starts again
+// begins its counts at zero: under the id alone it would take back what it had counted.
+func (l Line) key() string {
+	if l.Boot == "" {
+		return l.InstanceID
+	}
+	return l.InstanceID + "@" + l.Boot
 }
 
 // Lines reads every instance's line, dead ones included; one that cannot be read is
@@ -77,8 +87,32 @@ func (f *Fleet) Lines(ctx context.Context) ([]Line, error) {
 	for _, id := range old {
 		_ = f.Store.Forget(ctx, id) // else the next reading does
 	}
-	sort.Slice(lines, func(i, j int) bool { return lines[i].InstanceID < lines[j].InstanceID })
+	sort.Slice(lines, func(i, j int) bool {
+		a, b := lines[i], lines[j]
+		return a.InstanceID < b.InstanceID || a.InstanceID == b.InstanceID && a.SeenMS < b.SeenMS
+	})
+	f.replace(lines)
 	return lines, nil
+}
+
+// replace makes the earlier starts of an instance dead at once: one that has started
+// again has ended before. lines are sorted by id, the last start of each id last.
+func (f *Fleet) replace(lines []Line) {
+	for i := range lines[:max(len(lines)-1, 0)] {
+		if l := &lines[i]; l.InstanceID == lines[i+1].InstanceID && f.alive(*l) {
+			l.SeenMS = f.Now().Add(-deadAfter).UnixMilli()
+			l.forgetWaiting()
+		}
+	}
+}
+
+// forgetWaiting leaves what a dead instance issued and reserved; who waited for it does
+// not count on.
+func (l *Line) forgetWaiting() {
+	for id, c := range l.Counts {
+		c.Waiting = 0
+		l.Counts[id] = c
+	}
 }
 
 // read decodes the lines. old are the ids of those that nobody needs any more.
@@ -101,10 +135,7 @@ func (f *Fleet) read(raw map[string]json.RawMessage) (lines []Line, old []string
 			continue
 		}
 		if !f.alive(l) {
-			for id, c := range l.Counts { // what it issued and reserved stays; who waited for it does not
-				c.Waiting = 0
-				l.Counts[id] = c
-			}
+			l.forgetWaiting()
 		}
 		lines = append(lines, l)
 	}

@@ -264,3 +264,26 @@ func TestBudgetsAreWrittenEachForItself(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAnInstanceThatStartsAgainKeepsItsCounts: with a fixed instance.id the new start
+// counts beside the old one, and the old one is dead at once: it drifts no more and nobody
+// waits for it.
+func TestAnInstanceThatStartsAgainKeepsItsCounts(t *testing.T) {
+	b := newFleetBed(t)
+	counted := func(issued int64) map[string]waitroom.ActivityCounts {
+		return map[string]waitroom.ActivityCounts{"10001": {IssuedAll: issued, ReservedAll: issued / 2, Waiting: 3}}
+	}
+	b.report(Line{InstanceID: "web-1", Boot: "a", Version: 7, Hash: "old", Roles: []string{"gateway"}, Counts: counted(50)})
+	b.now = b.now.Add(time.Second)
+	b.report(Line{InstanceID: "web-1", Boot: "b", Version: 8, Hash: "new", Roles: []string{"gateway"}, Counts: counted(4)})
+	lines := b.lines()
+	if c := Counts(lines)["10001"]; c.IssuedAll != 54 || c.ReservedAll != 27 || c.Waiting != 3 {
+		t.Errorf("%+v, want 54 issued and 27 reserved by both starts, 3 waiting for the new one", c)
+	}
+	if n := Live(lines, b.now, "gateway"); n != 1 {
+		t.Errorf("%d live, want the one", n)
+	}
+	if s := b.status(); s.Drift || s.Version != 8 || len(s.Instances) != 1 {
+		t.Errorf("%+v, want the new start alone", s)
+	}
+}

@@ -17,7 +17,8 @@ import (
 type Config struct {
 	Store      admission.Leases   // required
 	Limiters   admission.Limiters // of the central strategy; without them it refuses everybody
-	InstanceID string             // random per boot; required
+	InstanceID string             // required
+	Boot       string             // random per start, where InstanceID is not: asks are numbered from 1 at each
 	Policies   Policies           // replaced by Apply
 	Clock      Clock              // default NewClock()
 	Jitter     func() float64     // uniform in [-1, 1], safe for concurrent use; default random
@@ -75,6 +76,7 @@ const (
 type Client struct {
 	c       Config
 	born    Instant
+	asker   string // what asks carry
 	metrics *metrics
 	seq     atomic.Uint64 // of asks, for every bucket: it never begins again within a boot
 	jobs    chan []asked
@@ -119,7 +121,7 @@ func NewClient(c Config) (*Client, error) {
 		return nil, err
 	}
 	l := &Client{
-		c: c, born: c.Clock(), metrics: newMetrics(c.Registerer, c.InstanceID),
+		c: c, born: c.Clock(), asker: c.InstanceID + "@" + c.Boot, metrics: newMetrics(c.Registerer, c.InstanceID),
 		jobs: make(chan []asked, maxQueued), reread: make(chan struct{}, 1),
 		activities: make(map[string]*slice),
 	}

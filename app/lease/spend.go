@@ -146,7 +146,7 @@ func (c *Client) begin(job []asked, b *bucket, p Policy, now Instant, jitter flo
 	if !ok {
 		return job
 	}
-	ask.InstanceID = c.c.InstanceID
+	ask.InstanceID = c.asker
 	ask.Seq = c.seq.Add(1)
 	return append(job, asked{bucket: b, asking: on, ask: ask})
 }
