@@ -57,7 +57,7 @@ func (s *service) wavePolicy(a *admission.Activity) waitroom.WavePolicy {
 	}
 	w := waitroom.WavePolicy{
 		ShowUpPrior: first.Waves.ShowUpPrior, ReservePrior: first.Waves.ReservePrior, PriorWeight: first.Waves.PriorWeight,
-		Claim: first.Waves.Claim, Use: first.Waves.Use, WaveSize: first.WaveSize, Rate: rate, ModeFactor: 1,
+		Interval: first.WaveInterval, Claim: first.Waves.Claim, Use: first.Waves.Use, WaveSize: first.WaveSize, Rate: rate, ModeFactor: 1,
 	}
 	switch max(first.Mode, s.mode()) {
 	case admission.ModeNormal:

@@ -102,7 +102,7 @@ func (s *service) sendAndMark(ctx context.Context) error {
 // lead is everything that only the leader does.
 func (s *service) lead(ctx context.Context, term int64) {
 	var running sync.WaitGroup
-	running.Go(func() { s.waves.Lead(ctx, term, s.waveInterval(), s.directory.All) })
+	running.Go(func() { s.waves.Lead(ctx, term, s.directory.All) })
 	running.Go(func() {
 		control.Every(ctx, budgetEvery, s.log, "budgets", func(ctx context.Context) error { return s.budgets.Step(ctx, term) })
 	})
@@ -131,14 +131,6 @@ func (s *service) lead(ctx context.Context, term int64) {
 	})
 	running.Go(func() { control.Every(ctx, mirrorEvery, s.log, "mirror", s.publisher.Show) })
 	running.Wait()
-}
-
-// waveInterval is the shipped policy's: one leader serves all activities in one rhythm.
-func (s *service) waveInterval() time.Duration {
-	if p := s.policy(admission.SKURef{}); p.WaveInterval > 0 {
-		return p.WaveInterval
-	}
-	return 300 * time.Millisecond
 }
 
 // followDirectory applies the rules anew when an activity comes or goes: its SKUs need

@@ -26,6 +26,10 @@ const (
 	// drawMargin lets the store's clock pass the closing of the draw when ours is ahead.
 	// Whoever still slips in behind the root is served at the end of the line.
 	drawMargin = 200 * time.Millisecond
+	// waveBeat is how often it is looked whose wave is due: half the shortest interval that
+	// the rules accept, so that each activity has the rhythm of its own policy, and a pushed
+	// one at once.
+	waveBeat = 50 * time.Millisecond
 )
 
 // Waves releases people while this process leads.
@@ -54,6 +58,7 @@ type reign struct {
 // hall is what the leader holds of one activity. While busy, its step owns all the rest.
 type hall struct {
 	busy    atomic.Bool
+	begun   time.Time // when the last step began; the round's
 	failing bool // the last step failed, and the log says so
 	line    *waitroom.Line
 	state   admission.RoomState
@@ -63,9 +68,9 @@ type hall struct {
 }
 
 // Lead runs waves of the activities until ctx ends, and returns when all their steps have.
-func (w *Waves) Lead(ctx context.Context, term int64, interval time.Duration, activities func() []*admission.Activity) {
+func (w *Waves) Lead(ctx context.Context, term int64, activities func() []*admission.Activity) {
 	r := w.begin(term)
-	Every(ctx, interval, w.Log, "waves", func(ctx context.Context) error { return r.round(ctx, activities()) })
+	Every(ctx, waveBeat, w.Log, "waves", func(ctx context.Context) error { return r.round(ctx, activities()) })
 	r.end()
 }
 
@@ -79,27 +84,38 @@ func (r *reign) end() {
 	r.tidy(nil)
 }
 
-// round begins the next step of every activity but of those whose last step is still
-// under way: an activity whose stock or log is slow holds back its own waves alone.
+// round begins the next step of every activity whose interval has passed but of those
+// whose last step is still under way: an activity whose stock or log is slow holds back
+// its own waves alone.
 func (r *reign) round(ctx context.Context, activities []*admission.Activity) error {
 	r.tidy(activities)
-	lines, err := r.Lines(ctx)
-	if err != nil {
-		return err // no counts: a release would be blind
-	}
-	counts := Counts(lines)
+	now := r.Now()
+	var due []*admission.Activity
 	for _, a := range activities {
 		h := r.halls[a.ID]
 		if h == nil {
-			if over(a, r.Now()) {
+			if over(a, now) {
 				continue
 			}
 			h = &hall{}
 			r.halls[a.ID] = h
 		}
-		if !h.busy.CompareAndSwap(false, true) {
-			continue
+		if !h.busy.Load() && h.due(now, r.Policy(a).Interval) {
+			due = append(due, a)
 		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	lines, err := r.Lines(ctx)
+	if err != nil {
+		return err // no counts: a release would be blind
+	}
+	counts := Counts(lines)
+	for _, a := range due {
+		h := r.halls[a.ID]
+		h.begun = now
+		h.busy.Store(true)
 		r.steps.Go(func() {
 			defer h.busy.Store(false)
 			ctx, cancel := context.WithTimeout(ctx, stepWithin)
@@ -108,6 +124,13 @@ func (r *reign) round(ctx context.Context, activities []*admission.Activity) err
 		})
 	}
 	return nil
+}
+
+// due reports whether the next wave's time has come, to half a beat. A clock that went
+// back delays nothing.
+func (h *hall) due(now time.Time, interval time.Duration) bool {
+	since := now.Sub(h.begun)
+	return since < 0 || since >= interval-waveBeat/2
 }
 
 // tidy forgets the activities that are gone, or whose end was published.

@@ -672,7 +672,10 @@ func TestLead(t *testing.T) {
 		a.OpensAt = time.Now()
 		ctx, stop := context.WithTimeout(t.Context(), 3100*time.Millisecond)
 		defer stop()
-		b.waves.Lead(ctx, 7, 300*time.Millisecond, func() []*admission.Activity { return []*admission.Activity{a} })
+		policy := b.waves.Policy(a)
+		policy.Interval = 300 * time.Millisecond
+		b.waves.Policy = func(*admission.Activity) waitroom.WavePolicy { return policy }
+		b.waves.Lead(ctx, 7, func() []*admission.Activity { return []*admission.Activity{a} })
 		if got := room.state.Lanes[waitroom.DefaultLane].Released; got != 11*10 || room.state.Term != 7 {
 			t.Errorf("%d released in 3.1 s at 10 every 300 ms, term %d", got, room.state.Term)
 		}

@@ -39,6 +39,7 @@ type Counts struct {
 
 // WavePolicy is the policy of a release.
 type WavePolicy struct {
+	Interval     time.Duration // between two waves; 0: every round
 	ShowUpPrior  float64       // s before anything was seen
 	ReservePrior float64       // c before anything was seen
 	PriorWeight  float64       // observations that a prior is worth
