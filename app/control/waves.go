@@ -59,7 +59,7 @@ type reign struct {
 type hall struct {
 	busy    atomic.Bool
 	begun   time.Time // when the last step began; the round's
-	failing bool // the last step failed, and the log says so
+	failing bool      // the last step failed, and the log says so
 	line    *waitroom.Line
 	state   admission.RoomState
 	records waitroom.Records
