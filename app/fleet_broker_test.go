@@ -130,8 +130,8 @@ func killBetweenReserveAndSend(t *testing.T, gone bool, within time.Duration) {
 	}
 	door := f.launch("door", map[string]string{"roles": "gateway", "rocketmq.name_servers": names.address})
 	back := f.launch("back", map[string]string{"roles": "orders,control"})
-	door.awaitReady(45 * time.Second)
-	back.awaitReady(45 * time.Second)
+	door.awaitReady()
+	back.awaitReady()
 
 	const people = 40
 	f.sell(people, door)

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -41,7 +40,7 @@ func ownCluster(t *testing.T) string {
 		}
 	}
 	for _, c := range nodes {
-		eventually(t, 20*time.Second, "the cluster's nodes agree", func() bool {
+		eventually(t, patience, "the cluster's nodes agree", func() bool {
 			info, err := c.ClusterInfo(t.Context()).Result()
 			return err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(masters))
 		})
@@ -56,7 +55,7 @@ func TestFleetSaleOnCluster(t *testing.T) {
 	f := newFleetOn(t, ownCluster(t))
 	pair := []*instance{f.launch("a", nil), f.launch("b", nil)}
 	for _, i := range pair {
-		i.awaitReady(45 * time.Second)
+		i.awaitReady()
 	}
 	f.soldOut(f.simulate(400, 40, pair).verdict(), 40)
 }

@@ -41,7 +41,7 @@ func (f *fleet) sell(stock int, on *instance) {
 		f.t.Fatal(err)
 	}
 	f.want(0, "activity", "publish", f.file("activity.json", string(document)), "--admin", on.ready.Admin)
-	eventually(f.t, 10*time.Second, "the activity shown", func() bool {
+	eventually(f.t, patience, "the activity shown", func() bool {
 		status, _ := on.get(on.ready.Public, "/v1/activities/"+crowdActivity, "")
 		return status == http.StatusOK
 	})

@@ -15,7 +15,7 @@ import (
 func (f *fleet) onSale() admission.SKURef {
 	f.t.Helper()
 	var ref admission.SKURef
-	eventually(f.t, 20*time.Second, "an activity on sale", func() bool {
+	eventually(f.t, patience, "an activity on sale", func() bool {
 		ids, err := f.stock.SMembers(f.t.Context(), "sec:activities").Result()
 		if err != nil || len(ids) == 0 {
 			return false
@@ -57,7 +57,7 @@ func watermark(s admission.RoomState) uint64 { return s.Lanes["default"].Waterma
 // leader is the instance that leads.
 func leader(t *testing.T, pair []*instance) (leads, follows *instance) {
 	t.Helper()
-	eventually(t, 10*time.Second, "a leader", func() bool { return pair[0].logged("leader_elected") || pair[1].logged("leader_elected") })
+	eventually(t, patience, "a leader", func() bool { return pair[0].logged("leader_elected") || pair[1].logged("leader_elected") })
 	if pair[0].logged("leader_elected") {
 		return pair[0], pair[1]
 	}
@@ -70,52 +70,88 @@ func leader(t *testing.T, pair []*instance) (leads, follows *instance) {
 func TestKill9InTheMiddle(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	pair := []*instance{f.launch("a", nil), f.launch("b", nil)}
+	places := func() map[string]string { // where it comes back after a kill
+		return map[string]string{"listen.public": nobody(t), "listen.internal": nobody(t), "listen.admin": nobody(t)}
+	}
+	pair := []*instance{f.launch("a", places()), f.launch("b", places())}
 	for _, i := range pair {
-		i.awaitReady(45 * time.Second)
+		i.awaitReady()
 	}
 	leads, follows := leader(t, pair)
 	const stock = 200
 	sale := f.simulate(1200, stock, []*instance{follows, leads})
 	ref := f.onSale()
-	// At the shipped pace there is no middle: small waves make one.
-	slow := rules.Default().At(2)
-	size := int64(8)
-	slow.Admission = rules.Family[rules.Admission]{Given: true, Rules: []rules.Admission{{ActivityID: ref.ActivityID, SKUID: ref.SKUID, PolicyVersion: 1, WaveSize: &size}}}
-	f.publish(slow.Confirmed().Indent())
+	// At the shipped pace there is no middle: small waves make one, which lasts until it has
+	// been looked at.
+	pace := func(version, wave int64) {
+		b := rules.Default().At(version)
+		b.Admission = rules.Family[rules.Admission]{Given: true, Rules: []rules.Admission{{ActivityID: ref.ActivityID, SKUID: ref.SKUID, PolicyVersion: version, WaveSize: &wave}}}
+		f.publish(b.Confirmed().Indent())
+	}
+	pace(2, 2)
+	eventually(t, patience, "an eighth of the stock sold", func() bool { return f.sold(ref) >= stock/8 })
 
-	eventually(t, 60*time.Second, "a quarter of the stock sold", func() bool { return f.sold(ref) >= stock/4 })
+	// Others may hold the machine up for a moment: a takeover that is slow by itself is so
+	// each time, whoever leads.
+	const within, rounds = 5 * time.Second, 3
+	var back *instance
+	for round := 1; ; round++ {
+		moved, sold := f.takeover(ref, leads, stock)
+		stands := watermark(f.waves(ref))
+		back = f.start(leads.name, leads.addresses())
+		f.beginsAt(stands, back, ref)
+		if moved <= within && sold <= 2*within {
+			break
+		}
+		if round == rounds {
+			t.Errorf("a new leader releases people after %v and sells after %v, and was not faster in %d rounds", moved, sold, rounds)
+			break
+		}
+		leads, follows = follows, back
+	}
+	pace(3, 50)
+	f.soldOut(sale.verdict(), stock)
+	if back.metric(`seckill_ingress_requests_total`) == 0 {
+		t.Errorf("%s served nobody after it came back", back.name)
+	}
+}
+
+// takeover kills the leader in the middle of the sale, and returns how long after it the next
+// one has released people, and has sold.
+func (f *fleet) takeover(ref admission.SKURef, leads *instance, stock int64) (moved, sold time.Duration) {
+	f.t.Helper()
 	before := f.waves(ref)
 	leads.kill()
 	killed := time.Now()
 	soldThen := f.sold(ref)
 	if soldThen > stock*3/4 {
-		t.Fatalf("%d of %d units were sold already: that is not the middle", soldThen, stock)
+		f.t.Fatalf("%d of %d units were sold already: that is not the middle", soldThen, stock)
 	}
-	moved := eventually(t, 5*time.Second, "a new leader releases people", func() bool {
+	eventually(f.t, patience, "a new leader releases people", func() bool {
 		now := f.waves(ref)
 		return now.Term > before.Term && watermark(now) > watermark(before)
 	})
-	sold := eventually(t, 5*time.Second, "units are sold under the new leader", func() bool { return f.sold(ref) > soldThen })
-	t.Logf("killed at %d of %d units; watermark moved after %v, units sold after %v", soldThen, stock, moved.Round(time.Millisecond), (moved + sold).Round(time.Millisecond))
+	moved = time.Since(killed)
+	eventually(f.t, patience, "units are sold under the new leader", func() bool { return f.sold(ref) > soldThen })
+	sold = time.Since(killed)
+	f.t.Logf("%s killed at %d of %d units; watermark moved after %v, units sold after %v", leads.name, soldThen, stock, moved.Round(time.Millisecond), sold.Round(time.Millisecond))
+	return moved, sold
+}
 
-	back := f.start(leads.name, leads.addresses())
-	t.Logf("%s is back %v after the kill", back.name, time.Since(killed).Round(time.Millisecond))
-	// Its first words are about the sale as it stands, not about one that has not begun.
+// beginsAt demands that the first words of an instance that has come back are about the sale
+// as it stood before its start, or later, not about one that has not begun.
+func (f *fleet) beginsAt(stood uint64, back *instance, ref admission.SKURef) {
+	f.t.Helper()
 	var line struct {
 		State string
 		Lanes []struct{ Watermark uint64 }
 	}
 	status, body := back.get(back.ready.Public, "/v1/activities/"+ref.ActivityID+"/queue", "")
 	if err := json.Unmarshal(body, &line); status != http.StatusOK || err != nil {
-		t.Errorf("%s serves the queue with HTTP %d %s", back.name, status, body)
+		f.t.Errorf("%s serves the queue with HTTP %d %s", back.name, status, body)
 	}
-	if line.State != "OPEN" || len(line.Lanes) != 1 || line.Lanes[0].Watermark <= watermark(before) {
-		t.Errorf("%s begins with %s", back.name, body)
-	}
-	f.soldOut(sale.verdict(), stock)
-	if back.metric(`seckill_ingress_requests_total`) == 0 {
-		t.Errorf("%s served nobody after it came back", back.name)
+	if line.State != "OPEN" || len(line.Lanes) != 1 || line.Lanes[0].Watermark < stood {
+		f.t.Errorf("%s begins with %s", back.name, body)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-io/sluice/adapters/servers"
 	"github.com/sluice-io/sluice/rules"
 )
 
@@ -22,7 +23,7 @@ func refused(t *testing.T, env []string, code int, words ...string) {
 	cmd := exec.Command(program(t), "serve")
 	cmd.Dir, cmd.Env = t.TempDir(), env
 	began := time.Now()
-	got, out, err := finish(cmd, 30*time.Second)
+	got, out, err := finish(cmd, 2*patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,15 +56,10 @@ func (f *fleet) but(changes map[string]string) []string {
 	return environment(settings)
 }
 
-// nobody is an address at which nobody listens.
+// nobody is an address at which nobody listens, unless he is told to.
 func nobody(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return servers.Reserve(t).String()
 }
 
 // silent is an address that accepts and never answers: a server that hangs.
@@ -107,10 +103,17 @@ func TestADependencyAwayAtBootIsNamed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			began := time.Now()
-			refused(t, f.but(map[string]string{c.setting: c.value}), 3, c.word)
-			if took := time.Since(began); took > 15*time.Second {
-				t.Errorf("it took %v to say so", took)
+			const within, rounds = 15 * time.Second, 3 // others may hold the machine up once or twice
+			for round := 1; ; round++ {
+				began := time.Now()
+				refused(t, f.but(map[string]string{c.setting: c.value}), 3, c.word)
+				took := time.Since(began)
+				if took <= within {
+					return
+				}
+				if round == rounds {
+					t.Fatalf("it took %v to say so, and was not faster in %d tries", took, rounds)
+				}
 			}
 		})
 	}
@@ -129,9 +132,16 @@ func TestNacosCheckAtBoot(t *testing.T) {
 			"nacos.username: ", "somebody", strings.TrimPrefix(denies.URL, "http://"))
 	})
 	t.Run("the port of the pushes is closed", func(t *testing.T) {
-		empty := httptest.NewServer(http.NotFoundHandler()) // no document; and nobody 1000 above
+		empty := httptest.NewUnstartedServer(http.NotFoundHandler())       // no document
+		l, err := net.Listen("tcp", servers.ReserveWith(t, 1000).String()) // and nobody 1000 above
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = empty.Listener.Close()
+		empty.Listener = l
+		empty.Start()
 		defer empty.Close()
-		refused(t, f.but(map[string]string{"nacos.servers": strings.TrimPrefix(empty.URL, "http://")}), 3, "nacos.servers: ", "gRPC")
+		refused(t, f.but(map[string]string{"nacos.servers": l.Addr().String()}), 3, "nacos.servers: ", "gRPC")
 	})
 	t.Run("away with good rules of the last run", func(t *testing.T) {
 		first := f.start("a", nil)
@@ -205,7 +215,7 @@ func TestBrokerAwayAtBoot(t *testing.T) {
 	f := newFleet(t)
 	internal := nobody(t)
 	i := f.launch("a", map[string]string{"rocketmq.name_servers": nobody(t), "listen.internal": internal})
-	eventually(t, 20*time.Second, "unready because of the queue alone", func() bool {
+	eventually(t, patience, "unready because of the queue alone", func() bool {
 		status, body := i.get(internal, "/readyz", "")
 		return status == http.StatusServiceUnavailable && strings.Contains(string(body), `"reasons":["queue: `)
 	})

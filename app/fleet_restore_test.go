@@ -38,11 +38,11 @@ func TestStockStoreRestartIsRestored(t *testing.T) {
 				submitting.Wait()
 			}
 			buy(people[:10])
-			f.conserved(crowdRef, 30, 20*time.Second)
+			f.conserved(crowdRef, 30, patience)
 
 			store.Kill()
 			store.Start()
-			took := eventually(t, 30*time.Second, "the SKU restored", func() bool {
+			took := eventually(t, patience, "the SKU restored", func() bool {
 				snap := f.count(crowdRef)
 				return snap.total == 30 && one.metric("seckill_restore_closed_skus") == 0 && one.logged("restore_done")
 			})
@@ -51,7 +51,7 @@ func TestStockStoreRestartIsRestored(t *testing.T) {
 				t.Errorf("%d units remain after the restore, want 20: %v", got.remaining, got)
 			}
 			buy(people[10:])
-			if got := f.conserved(crowdRef, 30, 20*time.Second); got.orders != 20 {
+			if got := f.conserved(crowdRef, 30, patience); got.orders != 20 {
 				t.Errorf("%d orders, want 20", got.orders)
 			}
 		})

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
 )
@@ -50,11 +49,11 @@ func (f *fleet) simulate(users, stock int, against []*instance, more ...string) 
 	s := &simulation{f: f, file: filepath.Join(f.dir, "verdict.json"), ended: make(chan struct{})}
 	cmd := exec.Command(program(f.t), append([]string{"demo", "--users", strconv.Itoa(users), "--stock", strconv.Itoa(stock), "--hostile", "5",
 		"--target", strings.Join(public, ","), "--admin", against[0].ready.Admin, "--admin-token-file", f.tokenFile(),
-		"--session-keys", f.settings["session.keys"], "--json", s.file, "--timeout", "2m", "--stall", "20s"}, more...)...)
+		"--session-keys", f.settings["session.keys"], "--json", s.file, "--timeout", "3m", "--stall", "40s"}, more...)...)
 	cmd.Dir, cmd.Env = f.dir, environment()
 	go func() {
 		defer close(s.ended)
-		s.code, s.out, s.err = finish(cmd, 150*time.Second)
+		s.code, s.out, s.err = finish(cmd, 4*patience)
 	}()
 	f.t.Cleanup(func() { <-s.ended })
 	return s
@@ -85,7 +84,7 @@ func (s *simulation) verdict() verdict {
 // soldOut demands a settled sale in which every unit went to somebody.
 func (f *fleet) soldOut(v verdict, stock int64) {
 	f.t.Helper()
-	if c := f.conserved(v.ref(), stock, 20*time.Second); c.orders != stock || c.remaining != 0 {
+	if c := f.conserved(v.ref(), stock, patience); c.orders != stock || c.remaining != 0 {
 		f.t.Errorf("every unit sold: %v", c)
 	}
 }
@@ -97,7 +96,7 @@ func TestFleetSale(t *testing.T) {
 	f := newFleet(t)
 	pair := []*instance{f.launch("a", nil), f.launch("b", nil)}
 	for _, i := range pair {
-		i.awaitReady(45 * time.Second)
+		i.awaitReady()
 	}
 	f.soldOut(f.simulate(1500, 150, pair).verdict(), 150)
 	for _, i := range pair {
@@ -116,7 +115,7 @@ func TestFleetRoles(t *testing.T) {
 		all = append(all, f.launch(role, map[string]string{"roles": role}))
 	}
 	for _, i := range all {
-		i.awaitReady(45 * time.Second)
+		i.awaitReady()
 	}
 	gateway, orders, control := all[0], all[1], all[2]
 	f.soldOut(f.simulate(300, 30, []*instance{gateway}).verdict(), 30)

@@ -220,7 +220,7 @@ func (f *fleet) command(args ...string) (code int, out string) {
 	f.t.Helper()
 	cmd := exec.Command(program(f.t), args...)
 	cmd.Dir, cmd.Env = f.dir, environment(f.settings, map[string]string{"admin.token.file": f.tokenFile()})
-	code, out, err := finish(cmd, time.Minute)
+	code, out, err := finish(cmd, 2*patience)
 	if err != nil {
 		f.t.Fatal(err)
 	}
