@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/nacos-group/nacos-sdk-go/v2/clients"
 	"github.com/nacos-group/nacos-sdk-go/v2/clients/config_client"
@@ -14,6 +15,10 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/common/logger"
 	"github.com/nacos-group/nacos-sdk-go/v2/vo"
 )
+
+// sdkTable guards the SDK's table of clients, of which there is one in a process, and which
+// it writes without a lock when a client is closed: two sources may end at once.
+var sdkTable sync.Mutex
 
 // listen is one SDK client's whole life: until ctx ends, and then as long as the SDK needs,
 // which knows no context: on a server that hangs its constructor takes 9 s. changed is
@@ -27,7 +32,7 @@ func listen(ctx context.Context, cfg Config, servers []server, changed func()) e
 		}
 		defer os.RemoveAll(dir)
 	}
-	client, err := connect(cfg, servers, dir)
+	client, err := connect(cfg, servers, dir, func() bool { return ctx.Err() != nil })
 	if err != nil {
 		return fmt.Errorf("nacos client: %w", err)
 	}
@@ -36,6 +41,8 @@ func listen(ctx context.Context, cfg Config, servers []server, changed func()) e
 	// connect once more, to a connection that nobody closes.
 	defer func() {
 		_ = client.CancelListenConfig(key)
+		sdkTable.Lock()
+		defer sdkTable.Unlock()
 		client.CloseClient()
 	}()
 	if ctx.Err() != nil {
@@ -48,9 +55,9 @@ func listen(ctx context.Context, cfg Config, servers []server, changed func()) e
 	return nil
 }
 
-func connect(cfg Config, servers []server, dir string) (config_client.IConfigClient, error) {
+func connect(cfg Config, servers []server, dir string, ended func() bool) (config_client.IConfigClient, error) {
 	// Before the client: without one it opens a log file of its own.
-	logger.SetLogger(sdkLog{cfg.Log.With("component", "nacos-sdk")})
+	logger.SetLogger(sdkLog{cfg.Log.With("component", "nacos-sdk"), ended})
 	var list []constant.ServerConfig
 	for _, s := range servers {
 		list = append(list, constant.ServerConfig{Scheme: s.scheme, IpAddr: s.host, Port: s.port, GrpcPort: s.port + grpcOffset, ContextPath: "/nacos"})
@@ -74,7 +81,10 @@ func connect(cfg Config, servers []server, dir string) (config_client.IConfigCli
 }
 
 // sdkLog is the SDK's logger on ours. Its lines may hold whole documents: they are cut.
-type sdkLog struct{ log *slog.Logger }
+type sdkLog struct {
+	log   *slog.Logger
+	ended func() bool // nobody listens any more: that connections break is the end of it
+}
 
 const maxLine = 500 // bytes
 
@@ -91,7 +101,7 @@ const absentCache = "cause file doesn't exist"
 
 func (l sdkLog) warn(text string) {
 	level := slog.LevelWarn // never ours to act on: the poll decides
-	if strings.Contains(text, absentCache) {
+	if l.ended() || strings.Contains(text, absentCache) {
 		level = slog.LevelDebug
 	}
 	l.log.Log(context.Background(), level, "nacos sdk", "text", cut(text))

@@ -91,8 +91,9 @@ func TestRunEndsWhileTheServerHangs(t *testing.T) {
 	}
 }
 
-// A first start says nothing at WARN: that the SDK's cache is empty is what we asked for.
-func TestAFirstStartWarnsOfNothing(t *testing.T) {
+// A first start and an end say nothing at WARN: that the SDK's cache is empty is what we asked
+// for, and that its connection breaks when it is closed is no news.
+func TestAFirstStartAndAnEndWarnOfNothing(t *testing.T) {
 	servers.Need(t, servers.Nacos())
 	log := &keptLog{}
 	key := dataID()
@@ -105,12 +106,11 @@ func TestAFirstStartWarnsOfNothing(t *testing.T) {
 			t.Fatalf("the SDK never looked at its cache:\n%s", log)
 		}
 	}
-	said := log.String()
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
 			t.Errorf("an operator reads %s", line)
 		}

@@ -42,9 +42,10 @@ func (q *Queue) Consume(ctx context.Context, batch int, linger time.Duration, f 
 	gathering, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { g.run(gathering) })
+	out := &outage{log: q.log, queue: q.config}
 	for ctx.Err() == nil {
-		if err := q.consumeOnce(ctx, g); err != nil {
-			q.log.Warn("consumer not started", "event", "queue_away", "topic", q.config.Topic, "error", err)
+		if err := q.consumeOnce(ctx, g, out); err != nil && ctx.Err() == nil {
+			out.away(time.Now(), err)
 			pause(ctx, q.config.Probe)
 		}
 	}
@@ -55,7 +56,7 @@ func (q *Queue) Consume(ctx context.Context, batch int, linger time.Duration, f 
 }
 
 // consumeOnce runs one consumer until ctx ends or another one would do better.
-func (q *Queue) consumeOnce(ctx context.Context, g *gatherer) error {
+func (q *Queue) consumeOnce(ctx context.Context, g *gatherer, out *outage) error {
 	// The client starts happily beside a broker that is not there, then waits 30 s.
 	r, err := q.wire.route(ctx, q.config.Topic)
 	if err != nil {
@@ -69,7 +70,8 @@ func (q *Queue) consumeOnce(ctx context.Context, g *gatherer) error {
 	if err != nil {
 		return err
 	}
-	why := q.watch(ctx, c, retries)
+	out.back(time.Now())
+	why := q.watch(ctx, c, retries, out)
 	if ctx.Err() == nil {
 		q.log.Info("consumer is made anew", "event", "consumer_recreated", "topic", q.config.Topic, "reason", why)
 	}
@@ -129,7 +131,7 @@ func (q *Queue) start(g *gatherer) (pushConsumer, error) {
 // watch returns when the consumer should be closed, and why: ctx ended, the brokers
 // are well again after a fault, or the retry topic, which the broker makes for a new
 // group, has appeared (the client itself would find it after 39 s).
-func (q *Queue) watch(ctx context.Context, c pushConsumer, retries bool) string {
+func (q *Queue) watch(ctx context.Context, c pushConsumer, retries bool, out *outage) string {
 	ill := false
 	for {
 		pause(ctx, q.config.Probe)
@@ -144,9 +146,7 @@ func (q *Queue) watch(ctx context.Context, c pushConsumer, retries bool) string 
 		case ctx.Err() != nil:
 			return "the end"
 		case err != nil:
-			if !ill {
-				q.log.Warn("queue is away", "event", "queue_away", "topic", q.config.Topic, "error", err)
-			}
+			out.away(time.Now(), err)
 			ill = true
 		case ill:
 			return "the broker is back"

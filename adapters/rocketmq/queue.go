@@ -116,7 +116,7 @@ func (q *Queue) Ready(ctx context.Context) error {
 		return err
 	}
 	if _, err := q.wire.route(ctx, q.config.retryTopic()); err != nil {
-		return fmt.Errorf("group %s: %w", q.config.Group, err)
+		return fmt.Errorf("rocketmq.group %s: %w", q.config.Group, err)
 	}
 	return q.warmUp(ctx, r)
 }

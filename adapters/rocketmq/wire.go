@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,11 +86,11 @@ func (w *wire) route(ctx context.Context, topic string) (route, error) {
 		}
 		var r refusal
 		if errors.As(err, &r) && r.code == answerTopicMissing {
-			return route{}, fmt.Errorf("topic %s: %w", topic, admission.ErrNotFound)
+			return route{}, fmt.Errorf("rocketmq.topic %s, which must exist: %w", topic, admission.ErrNotFound)
 		}
 		errs = append(errs, err)
 	}
-	return route{}, fmt.Errorf("%w: route of topic %s: %w", admission.ErrUnavailable, topic, errors.Join(errs...))
+	return route{}, fmt.Errorf("%w: rocketmq.name_servers %s: route of topic %s: %w", admission.ErrUnavailable, strings.Join(w.config.NameServers, ","), topic, errors.Join(errs...))
 }
 
 // bareKey finds the broker ids that an older name server writes as bare numbers.
@@ -154,7 +155,7 @@ func (w *wire) consumerOffset(ctx context.Context, topic string, q queueID) (int
 func (w *wire) offset(ctx context.Context, addr string, code int, fields map[string]string) (int64, error) {
 	answer, _, err := w.call(ctx, addr, code, fields)
 	if err != nil {
-		return 0, fmt.Errorf("%w: broker %s: %w", admission.ErrUnavailable, addr, err)
+		return 0, fmt.Errorf("%w: broker %s, of rocketmq.name_servers: %w", admission.ErrUnavailable, addr, err)
 	}
 	n, err := strconv.ParseInt(answer["offset"], 10, 64)
 	if err != nil {
@@ -207,8 +208,19 @@ func (w *wire) call(ctx context.Context, addr string, code int, fields map[strin
 	var r refusal
 	if err != nil && !errors.As(err, &r) {
 		c.drop() // what is left on it belongs to nobody
+		err = sourceless(err)
 	}
 	return answer, body, err
+}
+
+// sourceless leaves our own port out of an error's text: the next attempt has another one,
+// and what failed is the same.
+func sourceless(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		op.Source = nil // it was made for this call
+	}
+	return err
 }
 
 // sign adds what WithCredentials adds: an HMAC over the field values in order of their names.
