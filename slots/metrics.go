@@ -19,7 +19,7 @@ type metrics struct {
 	shadows         [admission.Stages]prometheus.Counter
 	tickets         [ticket.Reasons]prometheus.Counter
 	ticketsByKey    *prometheus.CounterVec
-	claims          map[string]prometheus.Counter // read only after construction
+	claims          [claimResults]prometheus.Counter
 	remotes         map[string]prometheus.Counter // read only after construction
 	deviceTightened prometheus.Counter
 }
@@ -41,7 +41,7 @@ func (b *blockCounters) count(t base.BlockType) {
 }
 
 func newMetrics(r prometheus.Registerer, g *Gate) *metrics {
-	m := &metrics{claims: map[string]prometheus.Counter{}, remotes: map[string]prometheus.Counter{}}
+	m := &metrics{remotes: map[string]prometheus.Counter{}}
 	blocks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sentinel_resource_block_total", Help: "Requests blocked on a resource, by the slot that blocked (stage: a stage of ours that is no rate)."}, []string{"resource", "slot"})
 	shadows := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_shadow_refusals_total", Help: "Requests that a stage in shadow would have refused."}, []string{"stage"})
 	tickets := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_ticket_verify_total", Help: "Tickets checked, by result."}, []string{"result"})
@@ -62,8 +62,8 @@ func newMetrics(r prometheus.Registerer, g *Gate) *metrics {
 	for t := range ticket.Reasons {
 		m.tickets[t] = tickets.WithLabelValues(t.String())
 	}
-	for _, result := range []string{"first", "same", "nonce_conflict", "body_conflict", "local_conflict", "error"} {
-		m.claims[result] = claims.WithLabelValues(result)
+	for result, name := range claimNames {
+		m.claims[result] = claims.WithLabelValues(name)
 	}
 	for _, result := range []string{"allowed", "refused", "error"} {
 		m.remotes[result] = remotes.WithLabelValues(result)
@@ -73,7 +73,22 @@ func newMetrics(r prometheus.Registerer, g *Gate) *metrics {
 
 func (m *metrics) remote(result string)     { m.remotes[result].Inc() }
 func (m *metrics) shadow(s admission.Stage) { m.shadows[s].Inc() }
-func (m *metrics) claim(result string)      { m.claims[result].Inc() }
+func (m *metrics) claim(result claimResult) { m.claims[result].Inc() }
+
+// claimResult is how a claim ended: a label.
+type claimResult uint8
+
+const (
+	claimFirst claimResult = iota
+	claimSame
+	claimNonceConflict
+	claimBodyConflict
+	claimLocalConflict
+	claimError
+	claimResults
+)
+
+var claimNames = [claimResults]string{"first", "same", "nonce_conflict", "body_conflict", "local_conflict", "error"}
 
 // ticket counts by reason, and failures by key: a key that some instances do not know
 // shows there. The key is in the ring, so the label set is closed.

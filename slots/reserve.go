@@ -61,7 +61,7 @@ func (g *Gate) nonce(v *visit) admission.Decision {
 	req := v.req
 	key := g.config.Hasher.Join(req.UserID, req.Nonce)
 	if first, ok := g.claims.get(key); ok && first != req.RequestID {
-		g.metrics.claim("local_conflict")
+		g.metrics.claim(claimLocalConflict)
 		return g.replayed(req, first)
 	}
 	ctx := withBudget(v.ctx, v.budgets.Claim)
@@ -71,7 +71,7 @@ func (g *Gate) nonce(v *visit) admission.Decision {
 		TTL: req.Activity.ClosesAt.Sub(req.Now) + claimBuffer,
 	})
 	if err != nil {
-		g.metrics.claim("error")
+		g.metrics.claim(claimError)
 		reason := admission.ReasonLimiterResultUnknown
 		if errors.Is(err, context.DeadlineExceeded) && v.ctx.Err() != nil {
 			reason = admission.ReasonBudgetExhausted
@@ -80,18 +80,22 @@ func (g *Gate) nonce(v *visit) admission.Decision {
 	}
 	switch res.Claim {
 	case admission.ClaimFirst, admission.ClaimSame:
-		g.metrics.claim(claimLabel(res.Claim))
+		if res.Claim == admission.ClaimFirst {
+			g.metrics.claim(claimFirst)
+		} else {
+			g.metrics.claim(claimSame)
+		}
 		g.claims.put(key, req.RequestID)
 		return admission.Decision{}
 	case admission.ClaimNonceConflict:
-		g.metrics.claim("nonce_conflict")
+		g.metrics.claim(claimNonceConflict)
 		g.claims.put(key, res.FirstRequestID)
 		return g.replayed(req, res.FirstRequestID)
 	case admission.ClaimBodyConflict:
-		g.metrics.claim("body_conflict")
+		g.metrics.claim(claimBodyConflict)
 		return admission.Decision{Outcome: admission.RequestIDConflict, Stage: admission.StageNonce, Reason: admission.ReasonBodyConflict}
 	default: // an answer that nobody knows is no admission
-		g.metrics.claim("error")
+		g.metrics.claim(claimError)
 		return admission.Decision{Outcome: admission.DependencyUnavailable, Stage: admission.StageNonce, Reason: admission.ReasonLimiterResultUnknown, RetryAfter: time.Second}
 	}
 }
@@ -103,11 +107,4 @@ const claimBuffer = 10 * time.Minute
 func (g *Gate) replayed(req *admission.Request, first string) admission.Decision {
 	req.Record = admission.RequestRecord{RequestID: first}
 	return admission.Decision{Outcome: admission.ReplayRejected, Stage: admission.StageNonce, Reason: admission.ReasonNonceReplay}
-}
-
-func claimLabel(c admission.Claim) string {
-	if c == admission.ClaimFirst {
-		return "first"
-	}
-	return "same"
 }
