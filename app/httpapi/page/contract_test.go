@@ -151,7 +151,7 @@ func TestPolling(t *testing.T) {
 		b := inLine(t, in, w)
 		b.reads("h2", "ahead of you")
 		w.cut.Store(true)
-		b.reads("#status", "Connection lost. Your place is kept")
+		b.reads("#outage", "Connection lost. Your place is kept")
 		before := w.seen("GET /v1/activities/10001/queue")
 		time.Sleep(10 * time.Second)
 		if n := w.seen("GET /v1/activities/10001/queue") - before; n > 12 { // 22 at the pace of the hint

@@ -87,7 +87,7 @@ func TestSaleInABrowser(t *testing.T) {
 
 	// The network goes away and comes back; the place is kept.
 	w.cut.Store(true)
-	b.reads("#status", "Connection lost. Your place is kept")
+	b.reads("#outage", "Connection lost. Your place is kept")
 	b.picture("real-lost")
 	w.cut.Store(false)
 	b.reads("#status", "Connected")

@@ -26,6 +26,8 @@ type stage struct {
 	t  *testing.T
 	mu sync.Mutex
 
+	ahead time.Duration // of this device's clock; set before the first call
+
 	activity map[string]any // guarded by mu, as all that follows
 	queue    map[string]any
 	sequence int
@@ -79,9 +81,12 @@ func orderIs(status string) answer {
 const secret = "6f1d0f7f3f0f8c2ab1b7a1b4f5d3c2e1908172635445362718091a2b3c4d5e6f"
 
 // newStage is a sale that opened a minute ago, with 5,000 people in its draw.
-func newStage(t *testing.T) *stage {
-	opened := time.Now().Add(-time.Minute)
-	s := &stage{t: t, sequence: 17, rank: -1, orders: []answer{orderIs("CREATED")}}
+func newStage(t *testing.T) *stage { return newStageAhead(t, 0) }
+
+// newStageAhead is one whose clock is ahead of this device's: the device's is as much behind.
+func newStageAhead(t *testing.T, ahead time.Duration) *stage {
+	s := &stage{t: t, ahead: ahead, sequence: 17, rank: -1, orders: []answer{orderIs("CREATED")}}
+	opened := s.now().Add(-time.Minute)
 	s.activity = map[string]any{
 		"activity_id": "10001", "activity_version": 1, "path_id": "p_stage0001", "name": "Winter opening",
 		"opens_at": stamp(opened), "closes_at": stamp(opened.Add(2 * time.Hour)),
@@ -143,6 +148,8 @@ func jws(claims map[string]any) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString(payload) + ".c2ln"
 }
 
+func (s *stage) now() time.Time { return time.Now().Add(s.ahead) }
+
 // set changes what the stage says from now on.
 func (s *stage) set(change func()) {
 	s.mu.Lock()
@@ -183,7 +190,7 @@ func (s *stage) handler() http.Handler {
 				_ = http.NewResponseController(w).Flush()
 				panic(http.ErrAbortHandler)
 			}
-			body := map[string]any{"server_time": stamp(time.Now())}
+			body := map[string]any{"server_time": stamp(s.now())}
 			for k, v := range a.body {
 				body[k] = v
 			}
@@ -240,7 +247,7 @@ func (s *stage) join(r *http.Request) answer {
 	}
 	body := map[string]any{
 		"pass":  jws(map[string]any{"user_id": user, "lane": "default", "sequence": s.sequence}),
-		"state": s.queue["state"], "lane": "default", "joined_ms": time.Now().Add(-s.joined).UnixMilli(), "next_poll_after_ms": 1000,
+		"state": s.queue["state"], "lane": "default", "joined_ms": s.now().Add(-s.joined).UnixMilli(), "next_poll_after_ms": 1000,
 	}
 	if s.rank >= 0 {
 		body["rank"] = s.rank

@@ -13,7 +13,7 @@ const development = document.querySelector('meta[name="sluice-sign-in"]').conten
 let scheduled = false; // a change waits to be shown
 
 const clock = new Clock();
-const api = new Api(() => ({ token: currentSession(clock.now())?.token ?? '', device: deviceID() }), clock);
+const api = new Api(() => ({ token: currentSession(clock.certain)?.token ?? '', device: deviceID() }), clock);
 
 const view = new View({
   clock,
@@ -29,7 +29,7 @@ const sale = new Sale({ activityID, api, clock, development, changed: () => show
 
 const tabs = new Tabs(`sluice.${activityID}`, {
   lead: (signal) => sale.lead(signal),
-  snapshot: () => ({ facts: sale.facts, now: new Date(clock.now()).toISOString() }),
+  snapshot: () => ({ facts: sale.facts, now: clock.known ? new Date(clock.now()).toISOString() : '' }),
   mirror: ({ facts, now }) => {
     clock.heard(now);
     sale.adopt(facts);

@@ -24,4 +24,8 @@ export class Clock {
   now() {
     return this.known ? performance.now() + Math.max(...this.#bounds) : Date.now();
   }
+
+  // certain is a moment that has come for sure: 0 until a server was heard, so that nothing
+  // is called over on this device's word alone.
+  get certain() { return this.known ? this.now() : 0; }
 }

@@ -351,7 +351,7 @@ export class Sale {
 
   // recognise reads who is signed in, and what this browser knows of them.
   #recognise() {
-    const session = currentSession(this.#clock.now());
+    const session = currentSession(this.#clock.certain);
     const user = session?.user ?? '';
     const before = this.#owner;
     this.#owner = user;

@@ -195,7 +195,10 @@ export class View {
     const dot = el('span.dot', { 'aria-hidden': 'true' });
     bind.follow(() => {
       part('status').hidden = !this.facts.activity && !this.facts.lost;
-      part('status').classList.toggle('is-lost', this.facts.lost === true);
+      const outage = part('outage');
+      const text = this.facts.lost ? this.#lost() : '';
+      if (outage.textContent !== text) outage.textContent = text;
+      outage.hidden = text === '';
       dot.className = `dot ${this.facts.lost ? 'dot-lost' : this.facts.stopped ? 'dot-rest' : 'dot-good'}`;
     });
     const out = el('button.link', { type: 'button', onclick: () => this.sale('signOut') });
@@ -212,7 +215,7 @@ export class View {
   }
 
   #connection() {
-    if (this.facts.lost) return this.#lost();
+    if (this.facts.lost) return this.words.say('notConnected');
     return this.words.say(this.facts.stopped ? 'resting' : 'connected');
   }
 
