@@ -63,15 +63,14 @@ var sale = time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
 const serverHeap = 64 << 20
 
 func (c chain) enter() pairs.Op {
-	gate, requests := c.build()
+	gate, arrivals := c.build()
 	heap := make([]byte, serverHeap)
 	clock, req, next := limit.NewClock(), &admission.Request{}, 0
 	return func(n int) {
 		for range n {
-			*req = requests[next]
-			req.Mono = int64(clock.Now())
+			arrivals[next].fill(req, clock)
 			req.End(gate.Enter(req))
-			if next++; next == len(requests) {
+			if next++; next == len(arrivals) {
 				next = 0
 			}
 		}
@@ -80,14 +79,13 @@ func (c chain) enter() pairs.Op {
 }
 
 func (c chain) both() pairs.Op {
-	gate, requests := c.build()
+	gate, arrivals := c.build()
 	heap := make([]byte, serverHeap)
 	ctx := context.Background()
 	clock, req, next := limit.NewClock(), &admission.Request{}, 0
 	return func(n int) {
 		for range n {
-			*req = requests[next]
-			req.Mono = int64(clock.Now())
+			arrivals[next].fill(req, clock)
 			d := gate.Enter(req)
 			if !d.Refused() {
 				d = gate.Reserve(ctx, req)
@@ -96,7 +94,7 @@ func (c chain) both() pairs.Op {
 				panic("refused: " + string(d.Reason)) // the row would measure something else
 			}
 			req.End(d)
-			if next++; next == len(requests) {
+			if next++; next == len(arrivals) {
 				next = 0
 			}
 		}
@@ -104,7 +102,7 @@ func (c chain) both() pairs.Op {
 	}
 }
 
-func (c chain) build() (*slots.Gate, []admission.Request) {
+func (c chain) build() (*slots.Gate, []arrival) {
 	if err := rules.InitSentinel(slog.New(slog.DiscardHandler)); err != nil {
 		panic(err)
 	}
@@ -139,7 +137,7 @@ func (c chain) build() (*slots.Gate, []admission.Request) {
 		panic(err)
 	}
 	gate.Apply(applier.Snapshot(), refs, clock.Now())
-	return gate, c.requests(ring, activity)
+	return gate, c.arrivals(ring, activity)
 }
 
 // document is the shipped rules, wide, and narrow where the row wants a refusal.
@@ -164,11 +162,28 @@ func (c chain) document() string {
 		"admission":[{"activity_id":"10001","sku_id":"90001","policy_version":1,"max_in_flight":1000000}]}`
 }
 
-// requests are shoppers in random order, four behind an address. They lie in memory in the
+// arrival is what a shopper sends, and where it goes.
+type arrival struct {
+	activity                              *admission.Activity
+	requestID, deviceHash, bearer, ticket string
+	source, prefix                        uint64
+}
+
+// fill makes the request of an arrival, as httpapi does: in memory that is in the cache. Only
+// what a shopper sends comes from afar.
+func (a *arrival) fill(req *admission.Request, clock limit.Clock) {
+	*req = admission.Request{
+		Now: sale.Add(time.Minute), Mono: int64(clock.Now()), Activity: a.activity, SKU: &a.activity.SKUs[0],
+		RequestID: a.requestID, DeviceHash: a.deviceHash, Bearer: a.bearer, Ticket: a.ticket,
+		SourceKey: a.source, SourcePrefixKey: a.prefix, BodyHash: "sha256:9f86d081884c7d659a2feaa0c55ad015",
+	}
+}
+
+// arrivals are shoppers in random order, four behind an address. They lie in memory in the
 // order of their coming, each one's texts together, as what a socket has just delivered is
 // warm; the limiters' tables are met in random order, as in a sale.
-func (c chain) requests(ring *ticket.Ring, activity *admission.Activity) []admission.Request {
-	out := make([]admission.Request, c.users)
+func (c chain) arrivals(ring *ticket.Ring, activity *admission.Activity) []arrival {
+	out := make([]arrival, c.users)
 	for n, i := range rand.Perm(c.users) {
 		user := strconv.Itoa(7_000_000 + i)
 		device, now := admission.DeviceHash("device-of-"+user), sale.Add(time.Minute)
@@ -179,30 +194,27 @@ func (c chain) requests(ring *ticket.Ring, activity *admission.Activity) []admis
 		if c.forged {
 			signed = signed[:len(signed)-4] + "AAAA"
 		}
-		out[n] = admission.Request{
-			Now: now, Activity: activity, SKU: &activity.SKUs[0], RequestID: "request-" + user, DeviceHash: device, Bearer: user,
-			Ticket: signed, SourceKey: uint64(i/4)*0x9e3779b97f4a7c15 + 1, SourcePrefixKey: uint64(i/400)*0x9e3779b97f4a7c15 + 1,
-			BodyHash: "sha256:9f86d081884c7d659a2feaa0c55ad015",
+		out[n] = arrival{
+			activity: activity, requestID: "request-" + user, deviceHash: device, bearer: user, ticket: signed,
+			source: uint64(i/4)*0x9e3779b97f4a7c15 + 1, prefix: uint64(i/400)*0x9e3779b97f4a7c15 + 1,
 		}
 	}
 	together(out)
 	return out
 }
 
-// together lays the texts of all requests out one after the other.
-func together(requests []admission.Request) {
-	texts := func(r *admission.Request) []*string {
-		return []*string{&r.RequestID, &r.DeviceHash, &r.Bearer, &r.Ticket}
-	}
+// together lays the texts of all arrivals out one after the other.
+func together(arrivals []arrival) {
+	texts := func(a *arrival) []*string { return []*string{&a.requestID, &a.deviceHash, &a.bearer, &a.ticket} }
 	var all strings.Builder
-	for i := range requests {
-		for _, text := range texts(&requests[i]) {
+	for i := range arrivals {
+		for _, text := range texts(&arrivals[i]) {
 			all.WriteString(*text)
 		}
 	}
 	rest := all.String()
-	for i := range requests {
-		for _, text := range texts(&requests[i]) {
+	for i := range arrivals {
+		for _, text := range texts(&arrivals[i]) {
 			n := len(*text)
 			*text, rest = rest[:n], rest[n:]
 		}
