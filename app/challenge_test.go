@@ -16,7 +16,7 @@ import (
 // place once it is solved, and is asked nothing after the opening; nothing else is asked.
 func TestAJoinBeforeTheOpeningShowsItsWork(t *testing.T) {
 	const policy = `"admission": [{"activity_id": "10001", "sku_id": "90001", "policy_version": 1, "challenge_bits": 12}]`
-	s := openSale(t, map[string]string{"rules.file": rulesWith(t, `"schema": 1,`, `"schema": 1, `+policy+`,`), "demo.opens_in": "6s"})
+	s := openSale(t, map[string]string{"rules.file": rulesWith(t, `"schema": 1,`, `"schema": 1, `+policy+`,`), "demo.opens_in": "10m"})
 	stranger := func(n int) *person {
 		p := &person{user: fmt.Sprint(7_300_000_000_000_000_000 + n), device: fmt.Sprintf("device-%016d", n)}
 		p.session = s.do(t.Context(), http.MethodPost, "/v1/session", fmt.Sprintf(`{"user_id":%q}`, p.user), nil).Session
@@ -33,8 +33,9 @@ func TestAJoinBeforeTheOpeningShowsItsWork(t *testing.T) {
 	}
 	asked := join(p, "")
 	var told struct {
-		Action    string `json:"next_action"`
-		Retryable bool   `json:"retryable"`
+		Action    string    `json:"next_action"`
+		Retryable bool      `json:"retryable"`
+		Now       time.Time `json:"server_time"`
 		Challenge struct {
 			Kind       string    `json:"kind"`
 			Seed       string    `json:"seed"`
@@ -49,7 +50,7 @@ func TestAJoinBeforeTheOpeningShowsItsWork(t *testing.T) {
 	if asked.HTTP != http.StatusForbidden || asked.Code != "CHALLENGE_REQUIRED" || told.Action != "SOLVE_CHALLENGE" || !told.Retryable || c.Kind != "pow" || c.Difficulty != 12 || c.Seed == "" {
 		t.Fatalf("a join without work: %s", asked.Raw)
 	}
-	if left := time.Until(c.ExpiresAt); left < time.Minute-time.Second || left > 2*time.Minute {
+	if left := c.ExpiresAt.Sub(told.Now); left < time.Minute-time.Second || left > 2*time.Minute {
 		t.Errorf("the challenge lives for %v", left)
 	}
 	solution := ""
@@ -70,6 +71,7 @@ func TestAJoinBeforeTheOpeningShowsItsWork(t *testing.T) {
 		t.Errorf("solved: %s, then %s", first.Raw, second.Raw)
 	}
 	p.pass = first.Pass
+	publishDemo(t, s.s, 2, s.path, time.Now().Add(3*time.Second)) // it opens sooner
 	s.until("the opening", func() bool { return time.Now().After(s.s.directory.ByID(demoActivity).OpensAt) })
 	if got := join(other, ""); got.HTTP != http.StatusOK || got.Pass == "" {
 		t.Errorf("after the opening: %s", got.Raw)

@@ -37,7 +37,7 @@ func openSale(t *testing.T, flags map[string]string) *sale {
 // openSaleLogging is openSale with a reader of the log.
 func openSaleLogging(t *testing.T, flags map[string]string, log io.Writer) *sale {
 	t.Helper()
-	given := map[string]string{"data.dir": t.TempDir(), "listen.public": "127.0.0.1:0", "listen.internal": "127.0.0.1:0", "listen.admin": "127.0.0.1:0", "demo.opens_in": "2s"}
+	given := map[string]string{"data.dir": t.TempDir(), "listen.public": "127.0.0.1:0", "listen.internal": "127.0.0.1:0", "listen.admin": "127.0.0.1:0", "demo.opens_in": "2s", "rules.file": rulesWith(t)}
 	for k, v := range flags {
 		given[k] = v
 	}
@@ -74,14 +74,14 @@ func openSaleLogging(t *testing.T, flags map[string]string, log io.Writer) *sale
 // until polls f, on the service's own clocks, for as long as the demonstration needs at the most.
 func (s *sale) until(what string, f func() bool) {
 	s.t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !f() {
 		select {
 		case <-deadline.C:
-			s.t.Fatalf("%s did not happen within 20 s", what)
+			s.t.Fatalf("%s did not happen within %v", what, patience)
 		case <-tick.C:
 		}
 	}
@@ -157,7 +157,7 @@ func (s *sale) turn(p *person) {
 	s.t.Helper()
 	tick := time.NewTicker(600 * time.Millisecond) // two ticket calls a second are allowed
 	defer tick.Stop()
-	for range 40 {
+	for range 100 {
 		p.ticket = s.do(s.t.Context(), http.MethodPost, "/v1/activities/"+demoActivity+"/tickets", fmt.Sprintf(`{"sku_id":%q,"pass":%q}`, demoSKU, p.pass), p.headers())
 		if p.ticket.Ticket != "" {
 			return

@@ -22,10 +22,23 @@ import (
 	"github.com/sluice-io/sluice/rules"
 )
 
-// rulesWith writes the shipped rules with replacements, and returns the file.
-func rulesWith(t *testing.T, changes ...string) string {
+// unhurried is the shipped rules without those on how busy the machine is, and with seconds
+// for each store: what these tests are about does not depend on who else is running.
+func unhurried(t *testing.T) string {
 	t.Helper()
 	text := string(rules.DefaultDocument())
+	system := regexp.MustCompile(`(?s)"system": \[.*?\n    \]`)
+	if !system.MatchString(text) {
+		t.Fatal("the shipped rules have no system rules")
+	}
+	text = system.ReplaceAllString(text, `"system": "none"`)
+	return strings.Replace(text, `"schema": 1,`, `"schema": 1, "guards": {"budgets_ms": {"limiter": 2000, "lease_ask": 1000, "claim": 1000, "stock": 2000, "queue": 2000}},`, 1)
+}
+
+// rulesWith writes the unhurried rules with replacements, and returns the file.
+func rulesWith(t *testing.T, changes ...string) string {
+	t.Helper()
+	text := unhurried(t)
 	for i := 0; i < len(changes); i += 2 {
 		if !strings.Contains(text, changes[i]) {
 			t.Fatalf("the shipped rules do not say %s", changes[i])
@@ -217,7 +230,7 @@ func TestO03TwoServices(t *testing.T) {
 	if counted == 0 {
 		t.Fatal("nothing was counted")
 	}
-	text := string(rules.DefaultDocument())
+	text := unhurried(t)
 	for version := int64(2); version <= 4; version++ {
 		next := strings.Replace(text, `"version": 1`, fmt.Sprintf(`"version": %d`, version), 1)
 		if err := os.WriteFile(file+".next", []byte(next), 0o600); err != nil {
@@ -352,6 +365,20 @@ func TestS06cBeforeTheOpening(t *testing.T) {
 	}
 }
 
+// publishDemo publishes a new version of the demonstration, with another path or opening.
+func publishDemo(t *testing.T, s *service, version int64, path string, opens time.Time) {
+	t.Helper()
+	demo := s.directory.ByID(demoActivity)
+	doc := fmt.Sprintf(`{"activity_id":%q,"activity_version":%d,"path_id":%q,"name":"Demonstration sale","opens_at":%q,"closes_at":%q,"skus":[{"sku_id":%q,"name":"A very popular thing","stock":%d,"price":{"amount":"9.90","currency":"CNY"}}],"fairness":{"mode":"random","draw_closes_before":%q}}`,
+		demoActivity, version, path, opens.UTC().Truncate(time.Millisecond).Format(time.RFC3339Nano), demo.ClosesAt.Format(time.RFC3339Nano), demoSKU, demo.SKUs[0].Stock, demoDrawGap)
+	if _, faults, err := s.publisher.Publish(context.WithoutCancel(t.Context()), []byte(doc)); err != nil || len(faults) > 0 {
+		t.Fatal(faults, err)
+	}
+	if err := s.directory.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestK04OtherTickets: a ticket opens what it was made for and nothing else.
 func TestK04OtherTickets(t *testing.T) {
 	s := openSale(t, map[string]string{"demo.stock": "9"})
@@ -390,14 +417,7 @@ func TestK04OtherTickets(t *testing.T) {
 	// A new version with a path of its own, while tickets of the old one are under way.
 	publish := func(version int64, path string) {
 		t.Helper()
-		doc := fmt.Sprintf(`{"activity_id":%q,"activity_version":%d,"path_id":%q,"name":"Demonstration sale","opens_at":%q,"closes_at":%q,"skus":[{"sku_id":%q,"name":"A very popular thing","stock":9,"price":{"amount":"9.90","currency":"CNY"}}],"fairness":{"mode":"random","draw_closes_before":%q}}`,
-			demoActivity, version, path, demo.OpensAt.Format(time.RFC3339Nano), demo.ClosesAt.Format(time.RFC3339Nano), demoSKU, demoDrawGap)
-		if _, faults, err := s.s.publisher.Publish(context.WithoutCancel(t.Context()), []byte(doc)); err != nil || len(faults) > 0 {
-			t.Fatal(faults, err)
-		}
-		if err := s.s.directory.Refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		publishDemo(t, s.s, version, path, demo.OpensAt)
 	}
 	old := func(c *ticket.Claims) { c.ActivityVersion, c.PathID = 1, demo.PathID }
 	publish(2, "path-of-version-2")
@@ -417,7 +437,7 @@ func TestK04OtherTickets(t *testing.T) {
 
 // TestW02NothingPersonalIsCached: on the running service, for a stranger and for two people.
 func TestW02NothingPersonalIsCached(t *testing.T) {
-	s := openSale(t, nil)
+	s := openSale(t, map[string]string{"demo.opens_in": "10m"}) // nothing opens between two looks
 	a, b := s.person(1), s.person(2)
 	join := "/v1/activities/" + demoActivity + "/queue/join"
 	x, y := s.do(t.Context(), http.MethodPost, join, "", a.headers()), s.do(t.Context(), http.MethodPost, join, "", b.headers())
