@@ -68,11 +68,12 @@ func TestRecovery(t *testing.T) {
 			}
 			return nil
 		}
-		report, err := s.recovery().Step(t.Context(), settled(), []admission.Activity{s.activity})
+		now := settled()
+		report, err := s.recovery().Step(t.Context(), now, []admission.Activity{s.activity})
 		if err != nil || report.Decided != 4 || report.Failed != 1 {
 			t.Errorf("%+v, %v", report, err)
 		}
-		report, err = s.recovery().Step(t.Context(), settled(), []admission.Activity{s.activity})
+		report, err = s.recovery().Step(t.Context(), now, []admission.Activity{s.activity})
 		if err != nil || report.Decided+report.Failed != 0 {
 			t.Errorf("%+v, %v: its due must have moved back", report, err)
 		}
@@ -96,7 +97,8 @@ func TestRecovery(t *testing.T) {
 		rsv := "inv:" + s.ref().Tag() + ":rsv"
 		record := s.client.HGet(t.Context(), rsv, bad).Val()
 		s.client.HSet(t.Context(), rsv, bad, "LIVE|scribbled over")
-		report, err := s.recovery().Step(t.Context(), settled(), []admission.Activity{s.activity})
+		now := settled()
+		report, err := s.recovery().Step(t.Context(), now, []admission.Activity{s.activity})
 		if err != nil || report.Decided != 4 || report.Failed != 1 {
 			t.Errorf("%+v, %v: want four decided and the one counted", report, err)
 		}
@@ -112,11 +114,12 @@ func TestRecovery(t *testing.T) {
 
 	t.Run("an acknowledged message is not due before the ttl", func(t *testing.T) {
 		s := openEmbedded(t, 10)
-		if d := s.placer(t, nil).Place(t.Context(), s.request(1, 1, 1)); d.Refused() {
+		r := s.request(1, 1, 1)
+		if d := s.placer(t, nil).Place(t.Context(), r); d.Refused() {
 			t.Fatalf("%+v", d)
 		}
-		eventually(t, 5*time.Second, "mark", func() bool {
-			due, err := s.stock.Due(t.Context(), s.ref(), time.Now().Add(10*time.Second), 10)
+		eventually(t, time.Minute, "mark", func() bool {
+			due, err := s.stock.Due(t.Context(), s.ref(), r.Now.Add(10*time.Second), 10)
 			return err == nil && len(due) == 0
 		})
 		if due, err := s.stock.Due(t.Context(), s.ref(), time.Now().Add(16*time.Second), 10); err != nil || len(due) != 1 {
