@@ -121,8 +121,11 @@ func (g *Gate) user(v *visit) admission.Decision {
 	if v.counted {
 		g.top.verified(req)
 	}
-	rate := v.policy.userRate(req.UserID)
-	key := limit.Key{ID: g.config.Hasher.Extend(v.scope, req.UserID), Prefix: req.SourcePrefixKey}
+	g.name(v)
+	rate, key := v.policy.userRate(req.UserID), limit.Key{ID: v.userKey, Prefix: req.SourcePrefixKey}
+	g.users.Warm(key) // three tables are met from here on: with a crowd, three waits for memory become one
+	g.devices.Warm(limit.Key{ID: v.deviceKey})
+	g.claims.warm(v.userKey)
 	if wait := g.penalties.Serving(now, key.ID); wait > 0 {
 		return punished(admission.StageUser, wait)
 	}
@@ -134,7 +137,7 @@ func (g *Gate) user(v *visit) admission.Decision {
 		return g.limited(admission.StageUser, admission.ReasonUserRate, d)
 	}
 	v.refundable(charge{table: g.users, id: key.ID, rate: rate})
-	v.userKey, v.userRate = key, rate
+	v.userRate = rate
 	return admission.Decision{}
 }
 
@@ -142,8 +145,7 @@ func (g *Gate) user(v *visit) admission.Decision {
 // and refuses only where the policy says so.
 func (g *Gate) device(v *visit) admission.Decision {
 	req, now := v.req, limit.Instant(v.req.Mono)
-	rate := v.policy.deviceRate(req.DeviceHash)
-	key := limit.Key{ID: g.config.Hasher.Extend(v.scope, req.DeviceHash), Prefix: req.SourcePrefixKey}
+	rate, key := v.policy.deviceRate(req.DeviceHash), limit.Key{ID: v.deviceKey, Prefix: req.SourcePrefixKey}
 	if wait := g.penalties.Serving(now, key.ID); wait > 0 && v.policy.deviceRefuses {
 		return punished(admission.StageDevice, wait)
 	}
@@ -161,8 +163,8 @@ func (g *Gate) device(v *visit) admission.Decision {
 		return g.limited(admission.StageDevice, admission.ReasonDeviceRate, d)
 	}
 	g.metrics.deviceTightened.Inc()
-	if g.users.Allow(now, v.userKey, 1, v.userRate).OK { // refused means that it is empty already
-		v.refundable(charge{table: g.users, id: v.userKey.ID, rate: v.userRate})
+	if g.users.Allow(now, limit.Key{ID: v.userKey, Prefix: req.SourcePrefixKey}, 1, v.userRate).OK { // refused means that it is empty already
+		v.refundable(charge{table: g.users, id: v.userKey, rate: v.userRate})
 	}
 	return admission.Decision{}
 }

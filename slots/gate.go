@@ -148,6 +148,8 @@ func (g *Gate) Reserve(ctx context.Context, req *admission.Request) admission.De
 		v.decision = admission.Decision{}
 	} else if v = g.visit(req); v == nil { // nobody entered, a copy did, or it is inside already
 		return notReady
+	} else {
+		g.name(v)
 	}
 	v.ctx, v.budgets = ctx, g.config.Budgets()
 	rules.TickSentinel() // the body took its time
@@ -242,6 +244,11 @@ func (g *Gate) visit(req *admission.Request) *visit {
 	}
 	v.args[argSKU], v.args[argActivity] = v.policy.skuArg, v.policy.activityArg
 	return v
+}
+
+// name makes the keys of a verified user and device on this SKU.
+func (g *Gate) name(v *visit) {
+	v.userKey, v.deviceKey = g.config.Hasher.Extend(v.scope, v.req.UserID), g.config.Hasher.Extend(v.scope, v.req.DeviceHash)
 }
 
 // caller limits one user on one kind of call.

@@ -59,8 +59,8 @@ func (giveBack token) Settle(d admission.Decision) {
 // reads as "same".
 func (g *Gate) nonce(v *visit) admission.Decision {
 	req := v.req
-	key := g.config.Hasher.Join(req.UserID, req.Nonce)
-	if first, ok := g.claims.get(key); ok && first != req.RequestID {
+	key := g.config.Hasher.Extend(v.userKey, req.Nonce)
+	if first, ok := g.claims.get(v.userKey, key); ok && first != req.RequestID {
 		g.metrics.claim(claimLocalConflict)
 		return g.replayed(req, first)
 	}
@@ -85,11 +85,11 @@ func (g *Gate) nonce(v *visit) admission.Decision {
 		} else {
 			g.metrics.claim(claimSame)
 		}
-		g.claims.put(key, req.RequestID)
+		g.claims.put(v.userKey, key, req.RequestID)
 		return admission.Decision{}
 	case admission.ClaimNonceConflict:
 		g.metrics.claim(claimNonceConflict)
-		g.claims.put(key, res.FirstRequestID)
+		g.claims.put(v.userKey, key, res.FirstRequestID)
 		return g.replayed(req, res.FirstRequestID)
 	case admission.ClaimBodyConflict:
 		g.metrics.claim(claimBodyConflict)

@@ -15,22 +15,23 @@ import (
 // carries for us. One goroutine owns it; it is never pooled, so nothing that outlives
 // an entry can read another request through it.
 type visit struct {
-	gate     *Gate
-	req      *admission.Request
-	view     *view           // the rules in force when the request came, for both chains
-	ctx      context.Context // of Reserve; its stages call the stores
-	budgets  Budgets         // of Reserve
-	policy   *policy
-	scope    uint64 // the hash of activity and SKU, with which the keys of users and devices begin
-	charges  [maxCharges]charge
-	charged  int
-	shadows  []charge  // of shadow limits; nil for almost every request
-	userKey  limit.Key // set by the user stage, for the device stage
-	userRate limit.Rate
-	counted  bool // among the top
-	decision admission.Decision
-	inside   inside // the entry that it is in, if any
-	args     [argCount]any
+	gate      *Gate
+	req       *admission.Request
+	view      *view           // the rules in force when the request came, for both chains
+	ctx       context.Context // of Reserve; its stages call the stores
+	budgets   Budgets         // of Reserve
+	policy    *policy
+	scope     uint64 // the hash of activity and SKU, with which the keys of users and devices begin
+	charges   [maxCharges]charge
+	charged   int
+	shadows   []charge // of shadow limits; nil for almost every request
+	userKey   uint64   // of the user, and of the device, on this SKU: set by the user stage, for all that follow
+	deviceKey uint64
+	userRate  limit.Rate
+	counted   bool // among the top
+	decision  admission.Decision
+	inside    inside // the entry that it is in, if any
+	args      [argCount]any
 }
 
 // Positions of Sentinel's parameters. All are strings, whatever a rule's author thinks

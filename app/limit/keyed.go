@@ -136,6 +136,12 @@ func (k *Keyed) Allow(now Instant, key Key, n int64, r Rate) Decision {
 	return d
 }
 
+// Warm begins to bring the key's bucket into the cache, and changes nothing. In a table of
+// many keys the bucket is in no cache, and Allow would wait for memory with its shard locked.
+// Whoever knows early which buckets a caller will meet, in however many tables, warms them
+// all and waits for memory once.
+func (k *Keyed) Warm(key Key) { k.shard(key).warm(key.ID) }
+
 // Refund gives n units charged at rate r back to the key's bucket, which never becomes
 // more than full. A key that is not in the table has nothing to get back; what it took
 // from a stripe stays taken.

@@ -3,6 +3,7 @@ package limit
 import (
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -20,8 +21,13 @@ const (
 // entry is a key with its bucket: 48 bits of the key, 16 bits of the rate it was last
 // charged at, and its arrival time. The rate bits of a used entry are never zero.
 type entry struct {
-	tag uint64
+	tag uint64 // written atomically, for warm
 	tat int64
+}
+
+func (e *entry) set(tag uint64, tat int64) {
+	atomic.StoreUint64(&e.tag, tag)
+	e.tat = tat
 }
 
 const entrySize = int64(unsafe.Sizeof(entry{}))
@@ -37,8 +43,7 @@ func (e *entry) adopt(now Instant, r Rate) {
 }
 
 func (e *entry) rescale(now Instant, r Rate) {
-	e.tat = r.carry(e.tat, now, fromCoarse(uint16(e.tag)))
-	e.tag = e.tag&tagMask | uint64(r.scale)
+	e.set(e.tag&tagMask|uint64(r.scale), r.carry(e.tat, now, fromCoarse(uint16(e.tag))))
 }
 
 // shard is a hash table with linear probing under one lock. Entries sit at or after the
@@ -46,15 +51,16 @@ func (e *entry) rescale(now Instant, r Rate) {
 // length of a probe depends on the load alone, which stays at or below 3/4.
 type shard struct {
 	mu       sync.Mutex
-	table    []entry // guarded by mu
-	used     int     // guarded by mu
-	capacity int     // most entries; constant
-	hand     int     // guarded by mu; where the next look for a full bucket begins
+	table    []entry                 // guarded by mu
+	shown    atomic.Pointer[[]entry] // table, for warm
+	used     int                     // guarded by mu
+	capacity int                     // most entries; constant
+	hand     int                     // guarded by mu; where the next look for a full bucket begins
 
 	// guarded by mu
 	admitted, refused, overflowed, overflowRefused, replaced, dropped int64
 
-	_ [128 - 104]byte // two cache lines a shard: neighbours do not slow each other
+	_ [128 - 112]byte // two cache lines a shard: neighbours do not slow each other
 }
 
 // allow charges the key's bucket. It reports false, and charges nothing, when the key is
@@ -84,7 +90,7 @@ func (s *shard) find(id uint64) (int, bool) {
 		return 0, false
 	}
 	tag := id & tagMask
-	for i := s.home(tag); ; {
+	for i := home(s.table, tag); ; {
 		e := &s.table[i]
 		switch {
 		case e.free():
@@ -99,9 +105,17 @@ func (s *shard) find(id uint64) (int, bool) {
 }
 
 // home maps a tag to the place it asks for: its high bits, scaled to the table.
-func (s *shard) home(tag uint64) int {
-	hi, _ := bits.Mul64(tag, uint64(len(s.table)))
+func home(table []entry, tag uint64) int {
+	hi, _ := bits.Mul64(tag, uint64(len(table)))
 	return int(hi)
+}
+
+// warm reads the place that a key asks for, without the lock and for nothing: once it has
+// been read it is in the cache.
+func (s *shard) warm(id uint64) {
+	if table := s.shown.Load(); table != nil {
+		atomic.LoadUint64(&(*table)[home(*table, id&tagMask)].tag)
+	}
 }
 
 // insert adds a key with a full bucket and returns its place. In a full shard it first
@@ -117,7 +131,7 @@ func (s *shard) insert(now Instant, id uint64, r Rate) (int, bool) {
 		s.grow()
 	}
 	i, _ := s.find(id)
-	s.table[i] = entry{tag: id&tagMask | uint64(r.scale), tat: int64(now)}
+	s.table[i].set(id&tagMask|uint64(r.scale), int64(now))
 	s.used++
 	return i, true
 }
@@ -153,13 +167,14 @@ func (s *shard) remove(gap int) {
 			break
 		}
 		// The entry may move to the gap unless its home lies between the two.
-		home := s.home(s.table[i].tag & tagMask)
+		e := &s.table[i]
+		home := home(s.table, e.tag&tagMask)
 		if (i-home+size)%size >= (i-gap+size)%size {
-			s.table[gap] = s.table[i]
+			s.table[gap].set(e.tag, e.tat)
 			gap = i
 		}
 	}
-	s.table[gap] = entry{}
+	s.table[gap].set(0, 0)
 	s.used--
 }
 
@@ -168,14 +183,15 @@ func (s *shard) remove(gap int) {
 func (s *shard) grow() {
 	full := s.capacity*4/3 + 2
 	size := min(max(len(s.table)*3/2, minTable), full)
-	old := s.table
-	s.table = make([]entry, size)
+	old, next := s.table, make([]entry, size)
+	s.table = next
 	for _, e := range old {
 		if !e.free() {
 			i, _ := s.find(e.tag)
 			s.table[i] = e
 		}
 	}
+	s.shown.Store(&next)
 }
 
 // sweep drops the keys whose buckets have been full for idle nanoseconds or more. An
@@ -193,6 +209,7 @@ func (s *shard) sweep(now Instant, idle int64) {
 	}
 	if s.used == 0 {
 		s.table, s.hand = nil, 0
+		s.shown.Store(nil)
 	}
 }
 
