@@ -137,7 +137,7 @@ func TestOtherDevice(t *testing.T) {
 	loser.picture("real-soldout")
 	loser.reads(".card", "Some may come back when orders are not paid") // there is one, and it is not paid
 
-	time.Sleep(6 * time.Second) // so long after joining it is plain that it was another device
+	time.Sleep(11 * time.Second) // so long after joining it is plain that it was another device
 	phone := person(t, in)
 	phone.visit(w.URL + activityPath)
 	phone.signIn("70000002")
