@@ -30,6 +30,9 @@ type InternalDeps struct {
 // signatureSkew is how far a callback's timestamp may be from ours, either way.
 const signatureSkew = 300 // seconds
 
+// signatureScheme is what a payment callback is asked for; nobody signs in here.
+var signatureScheme = []string{"Sluice-Signature"}
+
 type internalAPI struct {
 	d      InternalDeps
 	render *Renderer
@@ -95,7 +98,8 @@ func (a *internalAPI) pay(c *gin.Context) {
 		return
 	}
 	if !a.signed(c.Request, body) {
-		a.refuse(c, Answer{Outcome: admission.Unauthenticated})
+		c.Writer.Header()["Www-Authenticate"] = signatureScheme
+		a.refuse(c, Answer{Outcome: admission.Unauthenticated, Detail: "X-Sluice-Signature: must be the hex HMAC-SHA256 of the timestamp, a dot and the body, within 300 s"})
 		return
 	}
 	orderID := c.Param("order")

@@ -120,6 +120,9 @@ func TestPayments(t *testing.T) {
 		if g.HTTP != c.want || g.str("field") != c.field || g.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %s, want %d for %q", c.name, g.HTTP, g.Body, c.want, c.field)
 		}
+		if scheme := g.Header.Get("WWW-Authenticate"); (scheme == "Sluice-Signature") != (c.want == 401) {
+			t.Errorf("%s: WWW-Authenticate %q", c.name, scheme)
+		}
 		if (len(*paid) == 1) != (c.want == 200) {
 			t.Errorf("%s: %d payments", c.name, len(*paid))
 		}

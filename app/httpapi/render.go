@@ -59,7 +59,7 @@ func (r *Renderer) Write(w http.ResponseWriter, req *http.Request, a Answer) {
 	if retry > 0 {
 		h["Retry-After"] = []string{strconv.FormatInt(max(1, ceilDiv(int64(retry), int64(time.Second))), 10)}
 	}
-	if row.HTTP == http.StatusUnauthorized {
+	if row.HTTP == http.StatusUnauthorized && h["Www-Authenticate"] == nil {
 		h["Www-Authenticate"] = bearerScheme
 	}
 	writeQuota(h, a.Quota)
