@@ -189,7 +189,7 @@ func newMigrate() *cobra.Command {
 		}
 		if c.Orders == config.Embedded {
 			if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
-				return exit.Code(exit.Usage, fmt.Errorf("data.dir: %w", err))
+				return unusable(c.DataDir, err)
 			}
 		}
 		orders, err := openOrders(cmd.Context(), c)

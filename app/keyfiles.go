@@ -110,7 +110,7 @@ func adminTokens(c *config.Config) (console.Tokens, error) {
 		err = os.WriteFile(path, token, 0o600)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("admin token: %w", err)
+		return nil, unusable(c.DataDir, err)
 	}
 	sum := sha256.Sum256(token)
 	return console.ParseTokens("operator sha256:" + hex.EncodeToString(sum[:]))

@@ -2,8 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"time"
+
+	"github.com/sluice-io/sluice/app/exit"
 )
 
 // unread is what an instance has not read yet since its start, and without which it would
@@ -48,4 +53,47 @@ func (s *service) unready() []string {
 		}
 	}
 	return reasons
+}
+
+// When what is missing at a start is said: soon, or an operator looks at a silent log, and
+// then rarely.
+const (
+	unreadyFirst = 2 * time.Second
+	unreadyAgain = 30 * time.Second
+
+	readyInterval = 20 * time.Millisecond // between two looks
+)
+
+// errStopped is the end of a wait that was asked for.
+var errStopped = errors.New("stopped before it was ready")
+
+// awaitReady waits until nothing is missing, and says what is. It returns errStopped when
+// ctx ends before that, and what failed reports. An embedded service waits unreadyAgain:
+// there is nobody whose return would help.
+func awaitReady(ctx context.Context, missing func() []string, embedded bool, failed <-chan error, log *slog.Logger) error {
+	began := time.Now()
+	next := unreadyFirst
+	tick := time.NewTicker(readyInterval)
+	defer tick.Stop()
+	for {
+		reasons := missing()
+		if len(reasons) == 0 {
+			return nil
+		}
+		waited := time.Since(began)
+		if waited >= unreadyAgain && embedded {
+			return exit.Code(exit.Away, errors.New("not ready: "+strings.Join(reasons, "; ")))
+		}
+		if waited >= next {
+			next += unreadyAgain
+			log.Warn("not ready: waiting", "event", "not_ready", "reasons", reasons, "for", waited.Round(time.Second).String())
+		}
+		select {
+		case <-ctx.Done():
+			return errStopped
+		case err := <-failed:
+			return err
+		case <-tick.C:
+		}
+	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/control"
-	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/app/order"
 	"github.com/sluice-io/sluice/app/overload/cpu"
 	"github.com/sluice-io/sluice/rules"
@@ -21,13 +20,11 @@ import (
 
 // Periods of the loops.
 const (
-	rereadEvery   = time.Second // directory, watermarks
-	recoverEvery  = time.Second
-	budgetEvery   = time.Second
-	mirrorEvery   = 5 * time.Second
-	followEvery   = 300 * time.Millisecond // a third of the shortest mark's life by default
-	readyWithin   = 30 * time.Second
-	readyInterval = 20 * time.Millisecond
+	rereadEvery  = time.Second // directory, watermarks
+	recoverEvery = time.Second
+	budgetEvery  = time.Second
+	mirrorEvery  = 5 * time.Second
+	followEvery  = 300 * time.Millisecond // a third of the shortest mark's life by default
 )
 
 // start runs every loop of this process's roles until ctx ends. A loop that cannot go
@@ -168,36 +165,6 @@ func (s *service) rereadRoom() {
 	select {
 	case s.wakeRoom <- struct{}{}:
 	default:
-	}
-}
-
-// waitReady waits until nothing is missing. What is missing after readyWithin is said;
-// an instance behind a balancer then still waits, an embedded one ends.
-func (s *service) waitReady(ctx context.Context, failed <-chan error) error {
-	warned := false
-	began := time.Now()
-	for {
-		reasons := s.unready()
-		if len(reasons) == 0 {
-			return nil
-		}
-		if !warned && time.Since(began) > readyWithin {
-			warned = true
-			if s.stores.server != nil {
-				return exit.Code(exit.Away, errors.New("not ready: "+strings.Join(reasons, "; ")))
-			}
-			s.log.Error("not ready", "event", "not_ready", "reasons", reasons)
-		}
-		t := time.NewTimer(readyInterval)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return nil
-		case err := <-failed:
-			t.Stop()
-			return err
-		case <-t.C:
-		}
 	}
 }
 

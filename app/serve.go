@@ -28,6 +28,9 @@ import (
 const (
 	maxConnections = 20_000          // of one listener; above it the kernel's queue waits
 	drainFor       = 4 * time.Second // the notice included
+	// exitWithin is when a process that was asked to stop is gone, whatever holds it: whoever
+	// asked kills it after 5 s.
+	exitWithin = 4900 * time.Millisecond
 )
 
 func newServe() *cobra.Command {
@@ -45,9 +48,33 @@ func newServe() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return serve(cmd.Context(), c, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		err, ended := untilCut(cmd.Context(), exitWithin, func() error { return serve(cmd.Context(), c, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
+		if !ended {
+			fmt.Fprintln(cmd.ErrOrStderr(), "something did not end in time; what it left is decided by recovery")
+		}
+		return err
 	}
 	return cmd
+}
+
+// untilCut runs f, and stops waiting for it once ctx has ended and within has passed: the
+// process ends then, and f with it.
+func untilCut(ctx context.Context, within time.Duration, f func() error) (err error, ended bool) { //nolint:revive // what f returned, then whether it did
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err, true
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(within)
+	defer late.Stop()
+	select {
+	case err := <-done:
+		return err, true
+	case <-late.C:
+		return nil, false
+	}
 }
 
 // serve runs the service until ctx ends, then drains. The ready line is all that it
@@ -76,8 +103,11 @@ func serveWith(ctx context.Context, c *config.Config, out, errOut io.Writer, wir
 	defer listeners.close()
 
 	s, err := newService(ctx, c, log)
-	if err != nil {
-		return err
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // asked to stop before there was anything to stop
+	case err != nil:
+		return notStarted(err)
 	}
 	defer s.close()
 	wired(s)
@@ -104,15 +134,20 @@ func serveWith(ctx context.Context, c *config.Config, out, errOut io.Writer, wir
 		if err := s.beginDemonstration(ctx); err != nil {
 			stopLoops()
 			running.Wait()
+			if ctx.Err() != nil {
+				return nil
+			}
 			return err
 		}
 	}
 	servers := listeners.serve(s, failed)
-	err = s.waitReady(ctx, failed)
+	notice := time.Duration(0) // whoever was never ready has no balancer to warn
+	err = awaitReady(ctx, s.unready, s.stores.server != nil, failed, log)
 	if err == nil {
 		err = announceReady(out, c, s, listeners)
 	}
 	if err == nil {
+		notice = c.DrainNotice
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
@@ -123,12 +158,20 @@ func serveWith(ctx context.Context, c *config.Config, out, errOut io.Writer, wir
 	}
 	s.draining.Store(true)
 	log.Info("draining", "event", "draining")
-	drain(servers, c.DrainNotice)
+	servers.drain(notice)
 	stopLoops()
 	running.Wait()
 	_ = os.Remove(filepath.Join(c.DataDir, readyFile))
 	log.Info("stopped", "event", "stopped")
-	return err
+	return notStarted(err)
+}
+
+// notStarted says of a dependency that ends the process that this is what it does.
+func notStarted(err error) error {
+	if err == nil || exit.Of(err) != exit.Away {
+		return err
+	}
+	return fmt.Errorf("%w\nthe service does not run without it: exit code %d", err, exit.Away)
 }
 
 // listeners are the three sockets, opened before anything else: a port in use is
@@ -163,33 +206,39 @@ func (l *listeners) close() {
 	}
 }
 
-// internalServer is the internal listener's place among the servers.
+// httpServers are those of the three listeners, in their order.
+type httpServers struct {
+	all     []*http.Server
+	serving sync.WaitGroup
+}
+
+// internalServer is the internal listener's place among them.
 const internalServer = 1
 
-// serve starts the HTTP servers. An instance without the gateway role answers nothing
-// on its public listener but that it is not here.
-func (l *listeners) serve(s *service, failed chan<- error) []*http.Server {
-	var servers []*http.Server
+// serve starts the HTTP servers; drain ends them. An instance without the gateway role
+// answers nothing on its public listener but that it is not here.
+func (l *listeners) serve(s *service, failed chan<- error) *httpServers {
+	out := &httpServers{}
 	for _, p := range []struct {
 		on      net.Listener
 		handler http.Handler
 	}{{l.public, s.public}, {l.internal, s.internal}, {l.admin, s.admin}} {
 		server := httpapi.NewServer(p.handler, s.log)
-		servers = append(servers, server)
-		go func() {
+		out.all = append(out.all, server)
+		out.serving.Go(func() {
 			if err := server.Serve(p.on); !errors.Is(err, http.ErrServerClosed) {
 				report(failed, fmt.Errorf("listener %s: %w", p.on.Addr(), err))
 			}
-		}()
+		})
 	}
-	return servers
+	return out
 }
 
 // drain takes requests until notice has passed, so that balancers see that readiness says
 // "draining" before a connection is refused; then it lets the requests under way end,
-// together, and cuts what takes longer than drainFor. The internal listener, the second,
-// goes last: until then readiness answers whoever asks.
-func drain(servers []*http.Server, notice time.Duration) {
+// together, and cuts what takes longer than drainFor. The internal listener goes last:
+// until then readiness answers whoever asks. When drain returns nobody serves any more.
+func (s *httpServers) drain(notice time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainFor)
 	defer cancel()
 	<-time.After(notice)
@@ -198,14 +247,15 @@ func drain(servers []*http.Server, notice time.Duration) {
 			_ = server.Close()
 		}
 	}
-	var wg sync.WaitGroup
-	for i, server := range servers {
+	var ending sync.WaitGroup
+	for i, server := range s.all {
 		if i != internalServer {
-			wg.Go(func() { end(server) })
+			ending.Go(func() { end(server) })
 		}
 	}
-	wg.Wait()
-	end(servers[internalServer])
+	ending.Wait()
+	end(s.all[internalServer])
+	s.serving.Wait()
 }
 
 func report(failed chan<- error, err error) {
@@ -245,10 +295,10 @@ func announceReady(out io.Writer, c *config.Config, s *service, l *listeners) er
 	body = append(body, '\n')
 	tmp := filepath.Join(c.DataDir, readyFile+".tmp")
 	if err := os.WriteFile(tmp, body, 0o600); err != nil {
-		return fmt.Errorf("data.dir: %w", err)
+		return unusable(c.DataDir, err)
 	}
 	if err := os.Rename(tmp, filepath.Join(c.DataDir, readyFile)); err != nil {
-		return fmt.Errorf("data.dir: %w", err)
+		return unusable(c.DataDir, err)
 	}
 	_, err = out.Write(body)
 	return err
