@@ -24,7 +24,7 @@ func Events(t *testing.T, open func(t *testing.T) EventsBackend) {
 }
 
 // eventsBound is how long a case waits for what must come.
-const eventsBound = 10 * time.Second
+const eventsBound = time.Minute
 
 // listen returns the events of one activity until the test ends.
 func listen(t *testing.T, e admission.Events, activityID string) <-chan admission.Event {

@@ -25,7 +25,7 @@ type QueueBackend struct {
 const (
 	queueBatch  = 50
 	queueLinger = 20 * time.Millisecond
-	queueArrive = 20 * time.Second // generous: the machine may be busy
+	queueArrive = time.Minute // generous: the machine may be busy
 )
 
 // Queues is what every admission.Queue promises. Its cases run in parallel: most wait
@@ -57,7 +57,15 @@ func Queues(t *testing.T, open func(*testing.T) QueueBackend) {
 		q := b.Open(t)
 		c := consume(t, q, nil)
 		c.waitFor(t, send(t, q, 0, 1, 1), queueArrive)
-		c.waitFor(t, send(t, q, 1, 2, 1), 2*time.Second)
+		fastest := queueArrive // of several: others may hold the machine up
+		for i := 1; i < 6 && fastest > 2*time.Second; i++ {
+			began := time.Now()
+			c.waitFor(t, send(t, q, i, i+1, 1), queueArrive)
+			fastest = min(fastest, time.Since(began))
+		}
+		if fastest > 2*time.Second {
+			t.Errorf("a message took %s or more to a consumer that waits for it", fastest)
+		}
 	})
 
 	t.Run("batches are gathered and no larger than asked", func(t *testing.T) {
@@ -78,7 +86,7 @@ func Queues(t *testing.T, open func(*testing.T) QueueBackend) {
 		b := open(t)
 		q := b.Open(t)
 		sent := send(t, q, 0, 20, 20)
-		bad := map[string]bool{sent[3]: true, sent[11]: true}
+		bad := map[string]bool{sent[3]: true, sent[7]: true, sent[11]: true, sent[13]: true}
 		var mu sync.Mutex
 		first, second := map[string]time.Time{}, map[string]time.Time{}
 		c := consume(t, q, func(d admission.Delivery) error {
@@ -95,13 +103,17 @@ func Queues(t *testing.T, open func(*testing.T) QueueBackend) {
 			return nil
 		})
 		c.waitFor(t, sent, queueArrive)
+		soonest := queueArrive // the others may have met a busy machine
 		for key := range bad {
 			mu.Lock()
 			wait := second[key].Sub(first[key])
 			mu.Unlock()
-			if wait < 500*time.Millisecond || wait > 6*time.Second {
+			if soonest = min(soonest, wait); wait < 500*time.Millisecond {
 				t.Errorf("%s came again after %s: want about 1 s", key, wait)
 			}
+		}
+		if soonest > 6*time.Second {
+			t.Errorf("none came again before %s: want about 1 s", soonest)
 		}
 		for key, n := range c.counts() {
 			if want := 1 + btoi(bad[key]); n != want {

@@ -46,18 +46,18 @@ func queues(url string) conformance.QueueBackend {
 	stream := "test_order_" + rand.Text()
 	return conformance.QueueBackend{
 		Open:     func(t *testing.T) admission.Queue { return openQueue(t, url, redis.QueueConfig{Stream: stream}) },
-		HandOver: 15 * time.Second, // Abandoned, and a scan
-		Settled:  2 * time.Second,
+		HandOver: time.Minute, // Abandoned, and a scan: 15 s
+		Settled:  time.Minute,
 	}
 }
 
 func openQueue(t *testing.T, url string, c redis.QueueConfig) *redis.Queue {
 	t.Helper()
-	client, err := redis.Open(t.Context(), url, redis.Options{Name: "stock", Timeout: 5 * time.Second})
+	client, err := redis.Open(t.Context(), url, redis.Options{Name: "stock", Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Consumer, c.SendTimeout = rand.Text(), 5*time.Second
+	c.Consumer, c.SendTimeout = rand.Text(), 20*time.Second
 	t.Cleanup(func() {
 		client.Del(context.Background(), c.Stream)
 		_ = client.Close()

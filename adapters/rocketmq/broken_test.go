@@ -31,10 +31,10 @@ func TestConsumerIsMadeAnewWhenTheBrokerIsBack(t *testing.T) {
 	if err := q.Send(t.Context(), []string{"r_before_"}, [][]byte{[]byte("x")}); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 20*time.Second, "message before the cut", func() bool { return got.has("r_before_") })
+	within(t, time.Minute, "message before the cut", func() bool { return got.has("r_before_") })
 
 	broker.cut(t)
-	within(t, 10*time.Second, "fault", func() bool {
+	within(t, time.Minute, "fault", func() bool {
 		err := q.Send(t.Context(), []string{"r_during_"}, [][]byte{[]byte("x")})
 		return errors.Is(err, admission.ErrUnavailable) || errors.Is(err, admission.ErrUnknownResult)
 	})
@@ -44,11 +44,11 @@ func TestConsumerIsMadeAnewWhenTheBrokerIsBack(t *testing.T) {
 	time.Sleep(2 * time.Second) // longer than one probe: the consumer must have noticed
 	broker.mend(t)
 	start := time.Now()
-	within(t, 10*time.Second, "readiness", func() bool { return q.Ready(t.Context()) == nil })
+	within(t, time.Minute, "readiness", func() bool { return q.Ready(t.Context()) == nil })
 	if err := q.Send(t.Context(), []string{"r_after__"}, [][]byte{[]byte("x")}); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 12*time.Second, "message after the cut (the client alone takes 30 s)", func() bool { return got.has("r_after__") })
+	within(t, 25*time.Second, "message after the cut (the client alone takes 30 s)", func() bool { return got.has("r_after__") })
 	t.Logf("consuming again after %s", time.Since(start))
 }
 
@@ -57,15 +57,21 @@ func TestBlackHoleCostsTheSendTimeout(t *testing.T) {
 	c, broker := breakable(t)
 	c.SendTimeout = 100 * time.Millisecond
 	q := open(t, c)
-	within(t, 10*time.Second, "readiness", func() bool { return q.Ready(t.Context()) == nil })
+	within(t, time.Minute, "readiness", func() bool { return q.Ready(t.Context()) == nil })
 	broker.hole(t)
-	start := time.Now()
-	err := q.Send(t.Context(), []string{"r_swallowed"}, [][]byte{[]byte("x")})
-	if !errors.Is(err, admission.ErrUnknownResult) {
-		t.Errorf("got %v: want unknown, the message may have arrived", err)
+	fastest := time.Hour // of three: others may hold the machine up
+	for range 3 {
+		start := time.Now()
+		err := q.Send(t.Context(), []string{"r_swallowed"}, [][]byte{[]byte("x")})
+		if !errors.Is(err, admission.ErrUnknownResult) {
+			t.Errorf("got %v: want unknown, the message may have arrived", err)
+		}
+		if fastest = min(fastest, time.Since(start)); fastest <= time.Second {
+			break
+		}
 	}
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("a black hole cost %s: want about 100 ms", took)
+	if fastest > time.Second {
+		t.Errorf("a black hole cost %s: want about 100 ms", fastest)
 	}
 }
 

@@ -21,8 +21,8 @@ func TestQueue(t *testing.T) {
 		c := fresh(t)
 		return conformance.QueueBackend{
 			Open:     func(t *testing.T) admission.Queue { return open(t, c) },
-			HandOver: 20 * time.Second,
-			Settled:  20 * time.Second,
+			HandOver: time.Minute,
+			Settled:  time.Minute,
 		}
 	})
 }
@@ -34,7 +34,7 @@ func fresh(t *testing.T) rocketmq.Config {
 	c := rocketmq.Config{
 		NameServers: strings.Split(servers.RocketMQ(), ","),
 		Topic:       "test_order_" + id, Group: "test_order_consumer_" + id,
-		SendTimeout: 5 * time.Second, // not what is tested here, and the machine may be busy
+		SendTimeout: 20 * time.Second, // not what is tested here, and the machine may be busy
 	}
 	if err := rocketmqadmin.CreateTopic(servers.RocketMQ(), c.Topic, 4); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestReadyWarmsTheRoute(t *testing.T) {
 		if err := q.Ready(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		within(t, 5*time.Second, "the one message of the warm-up", func() bool {
+		within(t, time.Minute, "the one message of the warm-up", func() bool {
 			n, err := q.Lag(t.Context())
 			return err == nil && n == 1
 		})
