@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-io/sluice/adapters/servers"
 	"github.com/sluice-io/sluice/app/admission"
 )
 
@@ -53,17 +54,12 @@ func TestAnOutageIsNotToldEachSecond(t *testing.T) {
 // A consumer beside a dead name server looks each second and says so once; the error names
 // the setting and the address, and is the same each time.
 func TestADeadNameServerIsNamedOnce(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := l.Addr().String()
-	_ = l.Close()
+	dead := servers.Reserve(t).String()
 	var text bytes.Buffer
 	c := Config{NameServers: []string{dead}, Probe: time.Millisecond}.withDefaults()
 	q := &Queue{config: c, log: slog.New(slog.NewJSONHandler(&text, nil)), wire: newWire(c)}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context()) // no deadline: a dial would time out on it, which is another error
+	defer time.AfterFunc(200*time.Millisecond, cancel).Stop()
 	if err := q.Consume(ctx, 1, 0, nil); err != nil {
 		t.Fatal(err)
 	}
