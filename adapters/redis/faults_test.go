@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"runtime"
 	"strings"
 	"sync"
@@ -20,6 +19,9 @@ import (
 	"github.com/sluice-io/sluice/adapters/servers"
 	"github.com/sluice-io/sluice/app/admission"
 )
+
+// busy is what a call may take where time is not what is tested: the machine may be busy.
+const busy = 20 * time.Second
 
 func someArgs() admission.ReserveArgs {
 	return admission.ReserveArgs{
@@ -72,7 +74,7 @@ func TestBadRepliesAreFaults(t *testing.T) {
 				return reply + "\r\n"
 			})
 			metrics := NewMetrics(prometheus.NewRegistry())
-			c, err := Open(t.Context(), "redis://"+f.addr(), Options{Name: "stock", Metrics: metrics})
+			c, err := Open(t.Context(), "redis://"+f.addr(), Options{Name: "stock", Metrics: metrics, Timeout: busy, DialTimeout: busy, PoolTimeout: busy})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,13 +163,8 @@ func TestClusterFollowsRedirects(t *testing.T) {
 }
 
 func TestNobodyThereIsUnavailable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
-	if _, err := Open(t.Context(), "redis://user:secret@"+addr, Options{}); !errors.Is(err, admission.ErrUnavailable) ||
+	addr := servers.Reserve(t).String()
+	if _, err := Open(t.Context(), "redis://user:secret@"+addr, Options{DialTimeout: busy}); !errors.Is(err, admission.ErrUnavailable) ||
 		KindOf(err) != KindDial || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
@@ -266,13 +263,22 @@ func TestR06StalledRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	const callers, budget, slack = 200, 50 * time.Millisecond, 150 * time.Millisecond // slack: a loaded machine
+	const callers, budget, slack = 200, 50 * time.Millisecond, 150 * time.Millisecond
 	before := runtime.NumGoroutine()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var worst time.Duration
+	var worst, plain time.Duration // plain: of as many beside them who only wait for the same budget
 	most := 0
 	for i := range callers {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), budget)
+			defer cancel()
+			start := time.Now()
+			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			plain = max(plain, time.Since(start))
+		})
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), budget)
 			defer cancel()
@@ -290,11 +296,11 @@ func TestR06StalledRedis(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d callers of %v: the slowest took %v, at most %d goroutines more", callers, budget, worst, most-before)
-	if worst > budget+slack {
-		t.Errorf("the slowest caller took %v of %v", worst, budget)
+	t.Logf("%d callers of %v: the slowest took %v, who only waited %v, at most %d goroutines more", callers, budget, worst, plain, most-before)
+	if worst > max(budget, plain)+slack { // how late a busy machine wakes anybody is not ours
+		t.Errorf("the slowest caller took %v of %v, where waiting alone took %v", worst, budget, plain)
 	}
-	if most-before > 3*callers {
+	if most-before > 4*callers {
 		t.Errorf("%d goroutines for %d callers", most-before, callers)
 	}
 	// Nobody's script ran twice, and what ran unseen is found by the same request_id.

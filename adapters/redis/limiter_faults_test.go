@@ -53,13 +53,17 @@ func TestL09UnusualAnswersFailClosed(t *testing.T) {
 			t.Cleanup(func() { close(hang) })
 			calls := func() int { return server.times("evalsha") + server.times("eval") }
 			registry := prometheus.NewRegistry()
-			client, err := Open(t.Context(), "redis://"+server.addr(), Options{Name: "limiter", Metrics: NewMetrics(registry)})
+			client, err := Open(t.Context(), "redis://"+server.addr(), Options{Name: "limiter", Metrics: NewMetrics(registry), Timeout: busy, DialTimeout: busy, PoolTimeout: busy})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = client.Close() })
 
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			within := busy
+			if c.reply == "" {
+				within = 100 * time.Millisecond // what silence costs
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), within)
 			defer cancel()
 			check := func(what string, err error) {
 				t.Helper()
@@ -77,7 +81,7 @@ func TestL09UnusualAnswersFailClosed(t *testing.T) {
 			}
 			claims := calls()
 
-			ask, cancelAsk := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ask, cancelAsk := context.WithTimeout(t.Context(), within)
 			defer cancelAsk()
 			answers, err := NewLeases(client).Ask(ask, []admission.LeaseAsk{{
 				Ref: leaseRef, InstanceID: "one", Seq: 1, Want: 10, Weight: 1, LeaseFor: 200 * time.Millisecond, Ramp: 1,

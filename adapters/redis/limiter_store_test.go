@@ -45,9 +45,9 @@ func openEmbedded(t *testing.T) goredis.UniversalClient {
 
 func openStore(t *testing.T, url string) goredis.UniversalClient {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), busy)
 	defer cancel()
-	c, err := Open(ctx, url, Options{Name: "limiter", Timeout: 5 * time.Second, PoolTimeout: 5 * time.Second})
+	c, err := Open(ctx, url, Options{Name: "limiter", Timeout: busy, PoolTimeout: busy, DialTimeout: busy})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func openStock(t *testing.T, url string) goredis.UniversalClient {
 
 func openURL(t *testing.T, url string) goredis.UniversalClient {
 	t.Helper()
-	c, err := Open(t.Context(), url, Options{Name: "stock", Timeout: 5 * time.Second, PoolTimeout: 5 * time.Second})
+	c, err := Open(t.Context(), url, Options{Name: "stock", Timeout: busy, PoolTimeout: busy})
 	if err != nil {
 		t.Fatal(err)
 	}
