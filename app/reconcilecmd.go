@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -35,12 +36,13 @@ func newReconcile() *cobra.Command {
 		if c.IsEmbedded() {
 			return exit.Code(exit.Usage, errors.New("reconcile needs the production stores: an embedded stock lives in its service's memory"))
 		}
-		return reconcile(cmd, c, *repair)
+		asJSON, _ := cmd.Flags().GetBool("json")
+		return reconcile(cmd, c, *repair, asJSON)
 	}
 	return cmd
 }
 
-func reconcile(cmd *cobra.Command, c *config.Config, repair bool) error {
+func reconcile(cmd *cobra.Command, c *config.Config, repair, asJSON bool) error {
 	ctx, log := cmd.Context(), slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	c.InstanceID = "reconcile"
 	registry := prometheus.NewRegistry()
@@ -54,113 +56,164 @@ func reconcile(cmd *cobra.Command, c *config.Config, repair bool) error {
 		return away("orders", err)
 	}
 	metrics := order.NewMetrics(registry)
-	r := order.NewReconciler(s.stocks, s.orders, order.ReconcilerConfig{}, metrics, log)
-	var refs []admission.SKURef
-	ended := map[string]bool{}
-	for _, a := range activities {
-		ended[a.ID] = a.Ended
-		for i := range a.SKUs {
-			refs = append(refs, admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID})
-		}
+	r := reconciliation{
+		stock: s.stocks, orders: s.orders, queue: s.queue, metrics: metrics, log: log, activities: activities,
+		reconciler: order.NewReconciler(s.stocks, s.orders, order.ReconcilerConfig{}, metrics, log),
 	}
-	lasting := []order.Difference{}
-	fresh := false
-	var shut []string // SKUs on sale that are not open
-	pass := func() error {
-		lasting, fresh, shut = lasting[:0], false, shut[:0]
-		for _, ref := range refs {
-			snap, err := s.stocks.Snapshot(ctx, ref)
-			lost := errors.Is(err, admission.ErrNotFound)
-			if err != nil && !lost {
-				return away("stock.redis", err)
-			}
-			if !ended[ref.ActivityID] && (lost || !snap.Open) {
-				shut = append(shut, fmt.Sprintf("activity %s SKU %s is closed until its stock is restored", ref.ActivityID, ref.SKUID))
-			}
-			if lost {
-				continue
-			}
-			l, f, err := r.Pass(ctx, ref, time.Now())
-			if err != nil {
-				return away("stock.redis", err)
-			}
-			lasting, fresh = append(lasting, l...), fresh || len(f) > 0
+	found, err := r.compare(ctx, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	if repair {
+		if found.Repaired, err = r.repair(ctx); err != nil {
+			return away("stock.redis", err)
+		}
+		found.Closed = found.Closed[:0]
+	}
+	return found.say(cmd, repair, asJSON)
+}
+
+// findings are what a reconciliation found and did.
+type findings struct {
+	SKUs        int      `json:"skus"`
+	Differences []string `json:"differences"`
+	Closed      []string `json:"closed"` // on sale, and closed until their stock is restored
+	Repaired    int      `json:"verdicts_applied"`
+}
+
+func (f findings) say(cmd *cobra.Command, repair, asJSON bool) error {
+	wrong := len(f.Differences)+len(f.Closed) > 0 && !repair
+	if asJSON {
+		if err := cli.PrintJSON(cmd.OutOrStdout(), f); err != nil {
+			return err
+		}
+		if wrong {
+			return exit.Said(exit.No)
 		}
 		return nil
 	}
-	if err := pass(); err != nil {
-		return err
+	for _, line := range append(append([]string{}, f.Differences...), f.Closed...) {
+		fmt.Fprintln(cmd.OutOrStdout(), line)
 	}
-	if fresh {
-		fmt.Fprintf(cmd.ErrOrStderr(), "differences seen; looking again in %s\n", r.Settle())
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(r.Settle()):
-		}
-		if err := pass(); err != nil {
-			return err
-		}
-	}
-	repaired := 0
-	if repair {
-		var faults []error
-		for _, ref := range refs {
-			if _, err := s.stocks.Snapshot(ctx, ref); err != nil {
-				continue // gone with its activity, or restored below
-			}
-			n, err := r.Repair(ctx, ref)
-			if err != nil {
-				faults = append(faults, err)
-			}
-			repaired += n
-		}
-		if err := restoreAll(ctx, s, r, metrics, log, activities); err != nil {
-			faults = append(faults, err)
-		} else {
-			shut = shut[:0]
-		}
-		if err := errors.Join(faults...); err != nil {
-			return away("stock.redis", err)
-		}
-	}
-	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-		lines := []string{}
-		for _, d := range lasting {
-			lines = append(lines, d.String())
-		}
-		if err := cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"skus": len(refs), "differences": lines, "closed": append([]string{}, shut...), "verdicts_applied": repaired}); err != nil {
-			return err
-		}
-	} else {
-		for _, d := range lasting {
-			fmt.Fprintln(cmd.OutOrStdout(), d)
-		}
-		for _, line := range shut {
-			fmt.Fprintln(cmd.OutOrStdout(), line)
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%d SKUs, %d differences, %d verdicts applied\n", len(refs), len(lasting), repaired)
-	}
-	if len(lasting)+len(shut) > 0 && !repair {
+	fmt.Fprintf(cmd.OutOrStdout(), "%d SKUs, %d differences, %d verdicts applied\n", f.SKUs, len(f.Differences), f.Repaired)
+	if wrong {
 		return exit.Code(exit.No, errors.New("the stock store and SQL differ, or a SKU is closed; --repair moves the store towards SQL"))
 	}
 	return nil
 }
 
+// reconciliation is one run over every SKU that SQL knows.
+type reconciliation struct {
+	stock      admission.Stock
+	orders     admission.Orders
+	queue      admission.Queue
+	reconciler *order.Reconciler
+	metrics    *order.Metrics
+	log        *slog.Logger
+	activities []admission.Activity
+}
+
+// each calls f with every SKU, in the order of the activities.
+func (r *reconciliation) each(f func(a *admission.Activity, ref admission.SKURef) error) error {
+	for i := range r.activities {
+		a := &r.activities[i]
+		for j := range a.SKUs {
+			if err := f(a, admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[j].ID}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// compare passes over all SKUs, and once more when the first pass saw what may be under way.
+func (r *reconciliation) compare(ctx context.Context, notes io.Writer) (findings, error) {
+	found, fresh, err := r.pass(ctx)
+	if err != nil || !fresh {
+		return found, err
+	}
+	fmt.Fprintf(notes, "differences seen; looking again in %s\n", r.reconciler.Settle())
+	select {
+	case <-ctx.Done():
+		return found, ctx.Err()
+	case <-time.After(r.reconciler.Settle()):
+	}
+	found, _, err = r.pass(ctx)
+	return found, err
+}
+
+func (r *reconciliation) pass(ctx context.Context) (found findings, fresh bool, err error) {
+	found = findings{Differences: []string{}, Closed: []string{}}
+	err = r.each(func(a *admission.Activity, ref admission.SKURef) error {
+		found.SKUs++
+		snap, err := r.stock.Snapshot(ctx, ref)
+		lost := errors.Is(err, admission.ErrNotFound)
+		if err != nil && !lost {
+			return away("stock.redis", err)
+		}
+		if !a.Ended && (lost || !snap.Open) {
+			found.Closed = append(found.Closed, fmt.Sprintf("activity %s SKU %s is closed until its stock is restored", ref.ActivityID, ref.SKUID))
+		}
+		if lost {
+			return nil
+		}
+		lasting, young, err := r.reconciler.Pass(ctx, ref, time.Now())
+		if err != nil {
+			return away("stock.redis", err)
+		}
+		for _, d := range lasting {
+			found.Differences = append(found.Differences, d.String())
+		}
+		fresh = fresh || len(young) > 0
+		return nil
+	})
+	return found, fresh, err
+}
+
 // restoreWithin bounds the wait of --repair for the order group to consume what was sent.
 const restoreWithin = time.Minute
 
-// restoreAll opens every SKU on sale that is closed, as the leader does.
-func restoreAll(ctx context.Context, s *stores, r *order.Reconciler, m *order.Metrics, log *slog.Logger, activities []admission.Activity) error {
+// repair moves the stock towards SQL, and returns how many verdicts it applied by itself.
+//
+// First every SKU that is there gets SQL's verdicts, whatever befalls another one: a fault
+// of one must not leave the rest unrepaired. Then those that are on sale and gone or closed
+// are restored as the leader does it: closed, what was sent before consumed, SQL's verdicts
+// applied, opened. A SKU that is gone takes no verdict before it is closed: there is nothing
+// yet that it could be applied to.
+func (r *reconciliation) repair(ctx context.Context) (applied int, err error) {
+	var faults []error
+	_ = r.each(func(_ *admission.Activity, ref admission.SKURef) error {
+		_, err := r.stock.Snapshot(ctx, ref)
+		if errors.Is(err, admission.ErrNotFound) {
+			return nil // gone with its activity, or restored below
+		}
+		n := 0
+		if err == nil {
+			n, err = r.reconciler.Repair(ctx, ref)
+		}
+		if err != nil {
+			faults = append(faults, err)
+		}
+		applied += n
+		return nil
+	})
+	if err := r.restore(ctx); err != nil {
+		faults = append(faults, err)
+	}
+	return applied, errors.Join(faults...)
+}
+
+// restore opens every SKU on sale that is closed, as the leader does.
+func (r *reconciliation) restore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreWithin)
 	defer cancel()
-	term, err := s.orders.NextTerm(ctx)
+	term, err := r.orders.NextTerm(ctx)
 	if err != nil {
 		return err
 	}
-	restorer := order.NewRestorer(s.stocks, s.queue, r, m, log)
+	restorer := order.NewRestorer(r.stock, r.queue, r.reconciler, r.metrics, r.log)
 	for {
-		waiting, err := restorer.Step(ctx, activities, term)
+		waiting, err := restorer.Step(ctx, r.activities, term)
 		if waiting == 0 {
 			return err
 		}

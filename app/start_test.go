@@ -37,7 +37,7 @@ func TestAStartNamesWhatIsWrong(t *testing.T) {
 		"limiter.redis": store.URL(), "stock.redis": store.URL(), "queue": "rocketmq", "rocketmq.name_servers": dead,
 		"orders": "postgres://sluice:SECRET@" + dead + "/sluice", "rules.source": "nacos", "nacos.servers": dead, "nacos.password": "SECRET",
 		"ticket.keys": key, "nonce.key": key, "draw.key": key, "session.keys": key, "payment.key": key,
-		"admin.tokens": file("tokens", "operator sha256:"+strings.Repeat("0", 64)+"\n"),
+		"admin.tokens":  file("tokens", "operator sha256:"+strings.Repeat("0", 64)+"\n"),
 		"listen.public": "127.0.0.1:0", "listen.internal": "127.0.0.1:0", "listen.admin": "127.0.0.1:0",
 	}
 	for _, c := range []struct {
