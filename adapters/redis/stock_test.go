@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
