@@ -54,16 +54,15 @@ func openSaleLogging(t *testing.T, flags map[string]string, log io.Writer) *sale
 		in.CloseWithError(io.EOF)
 		done <- err
 	}()
+	ended := sync.OnceValue(func() error { stop(); return <-done }) // whoever asks first
 	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
+		if err := ended(); err != nil {
 			t.Errorf("serve ended with %v", err)
 		}
 	})
 	var line readyLine
 	if err := json.NewDecoder(out).Decode(&line); err != nil {
-		stop()
-		t.Fatalf("no ready line: %v (serve: %v)", err, <-done)
+		t.Fatalf("no ready line: %v (serve: %v)", err, ended())
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	sl := &sale{t: t, s: made, public: line.Public}
