@@ -70,7 +70,7 @@ func (g *Gate) newCallChain(v *view, call admission.Call) *chain {
 // newChain begins a chain with what every resource counts.
 func (g *Gate) newChain(v *view, call admission.Call, inbound bool) (*chain, uses) {
 	c, u := beginChain(g, v, g.resources[call]), usesOf(&v.snapshot.Sentinel, g.resources[call].Name())
-	c.count(&statistics{inbound: inbound, stays: call == admission.CallReserve, blocks: g.metrics.blocks[call]})
+	c.count(&statistics{inbound: inbound, stays: stays(call), blocks: g.metrics.blocks[call]})
 	c.countFlow(u)
 	return c, u
 }

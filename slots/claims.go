@@ -20,7 +20,7 @@ type claimShard struct {
 }
 
 type claimed struct {
-	key       uint64 // written atomically, for warm
+	key       uint64 // written atomically, for who looks without the lock
 	requestID string
 }
 
@@ -40,6 +40,9 @@ func (m *claimMemory) warm(user uint64) {
 // get tells the first request_id of a claim.
 func (m *claimMemory) get(user, key uint64) (requestID string, ok bool) {
 	s, at := m.place(user)
+	if atomic.LoadUint64(&s.places[at].key) != key { // most claims are first ones: no need for the lock
+		return "", false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := &s.places[at]; key != 0 && c.key == key {

@@ -125,7 +125,7 @@ func (c *resourceCollector) Collect(ch chan<- prometheus.Metric) {
 	rules.TickSentinel()
 	ch <- prometheus.MustNewConstMetric(systemCPUDesc, prometheus.GaugeValue, system_metric.CurrentCpuUsage())
 	ch <- prometheus.MustNewConstMetric(systemLoadDesc, prometheus.GaugeValue, system_metric.CurrentLoad())
-	for _, r := range c.resources {
+	for call, r := range c.resources {
 		n := stat.GetResourceNode(r.Name())
 		if n == nil {
 			continue // nobody has called it yet
@@ -135,7 +135,11 @@ func (c *resourceCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(passDesc, n.GetQPS(base.MetricEventPass))
 		gauge(blockDesc, n.GetQPS(base.MetricEventBlock))
-		gauge(completeDesc, n.GetQPS(base.MetricEventComplete))
+		completed := base.MetricEventComplete
+		if !stays(admission.Call(call)) {
+			completed = base.MetricEventPass
+		}
+		gauge(completeDesc, n.GetQPS(completed))
 		gauge(errorDesc, n.GetQPS(base.MetricEventError))
 		gauge(rtDesc, n.AvgRT())
 		gauge(concurrencyDesc, float64(n.CurrentConcurrency()))

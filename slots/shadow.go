@@ -22,7 +22,7 @@ func (g *Gate) newShadowChain(v *view, call admission.Call) *chain {
 		return nil
 	}
 	c, u := beginChain(g, v, g.shadowResources[call]), usesOf(r, res)
-	c.count(&statistics{stays: call == admission.CallReserve})
+	c.count(&statistics{stays: stays(call)})
 	if u.flow {
 		c.sentinel(flow.DefaultSlot)
 		c.countFlow(u)

@@ -13,7 +13,7 @@ import (
 // It replaces Sentinel's stat slot, which also looks a labelled counter up per request.
 type statistics struct {
 	inbound bool
-	stays   bool // requests stay inside for a while; else they leave at once, and nobody is ever counted inside
+	stays   bool // requests stay inside for a while; else they leave as they pass, and one count says both
 	blocks  *blockCounters
 }
 
@@ -36,6 +36,10 @@ func (s *statistics) passed(n base.StatNode, ctx *base.EntryContext) {
 	n.AddCount(base.MetricEventPass, int64(ctx.Input.BatchCount))
 }
 
+// stays says whether requests stay inside a call's last chain: until they are answered in
+// reserve's, else not at all.
+func stays(call admission.Call) bool { return call == admission.CallReserve }
+
 func (s *statistics) OnEntryBlocked(ctx *base.EntryContext, err *base.BlockError) {
 	if ctx.StatNode != nil {
 		ctx.StatNode.AddCount(base.MetricEventBlock, int64(ctx.Input.BatchCount))
@@ -49,28 +53,29 @@ func (s *statistics) OnEntryBlocked(ctx *base.EntryContext, err *base.BlockError
 }
 
 func (s *statistics) OnCompleted(ctx *base.EntryContext) {
+	if !s.stays {
+		return
+	}
 	rt := util.CurrentTimeMillis() - ctx.StartTime()
 	ctx.PutRt(rt)
 	if ctx.StatNode != nil {
-		s.completed(ctx.StatNode, ctx)
+		completed(ctx.StatNode, ctx)
 		if rt > 0 { // nobody reads the shortest time of a resource
 			ctx.StatNode.AddCount(base.MetricEventRt, int64(rt))
 		}
 	}
 	if s.inbound {
-		s.completed(stat.InboundNode(), ctx)
+		completed(stat.InboundNode(), ctx)
 		stat.InboundNode().AddCount(base.MetricEventRt, int64(rt))
 	}
 }
 
-func (s *statistics) completed(n base.StatNode, ctx *base.EntryContext) {
+func completed(n base.StatNode, ctx *base.EntryContext) {
 	if ctx.Err() != nil {
 		n.AddCount(base.MetricEventError, int64(ctx.Input.BatchCount))
 	}
 	n.AddCount(base.MetricEventComplete, int64(ctx.Input.BatchCount))
-	if s.stays {
-		n.DecreaseConcurrency()
-	}
+	n.DecreaseConcurrency()
 }
 
 // resources are the closed set of names that Sentinel knows. Submit and reserve are
