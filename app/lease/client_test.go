@@ -203,7 +203,7 @@ func TestTheOthersTokenGoesBackWhenOneRefuses(t *testing.T) {
 // as it asks for wait for it and are served; everybody else is answered at once.
 func TestOneSharedAskServesThoseInHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := inHand(t, synctest.Wait)
+		c := shareOneAsk(t, synctest.Wait)
 		if c.trips != 1 || c.small != c.large || c.small < 2 || int64(c.waited) != c.small || c.late != 0 || c.waited+c.atOnce != 100 {
 			t.Errorf("%+v: want one trip, which serves as many as it asks for of each budget, and nobody refused late", c)
 		}
@@ -215,7 +215,7 @@ func TestOneSharedAskServesThoseInHand(t *testing.T) {
 // what is asked for, give or take the difference.
 func TestOneSharedAskUnderACrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := inHand(t, func() {})
+		c := shareOneAsk(t, func() {})
 		if c.trips < 1 || c.trips > 2 || c.waited < 1 || int64(c.waited+c.late) > 2*c.large || c.waited+c.late+c.atOnce != 100 {
 			t.Errorf("%+v", c)
 		}
@@ -229,8 +229,8 @@ type calls struct {
 	waited, late, atOnce int   // served after waiting for it, refused after that, answered at once
 }
 
-// inHand makes them; settle is called after each has begun.
-func inHand(t *testing.T, settle func()) (c calls) {
+// shareOneAsk makes them; settle is called after each has begun.
+func shareOneAsk(t *testing.T, settle func()) (c calls) {
 	t.Helper()
 	b := open(t, Config{SyncBudget: 3 * time.Millisecond})
 	b.store.set(func(s *scripted) { s.delay, s.answer = 2*time.Millisecond, everything(50) })
