@@ -17,7 +17,8 @@ import (
 // Limits of the request guard (20-edge).
 const (
 	MaxBodyBytes      = 8 << 10
-	bodyDeadline      = 2 * time.Second // a slow body holds a connection, never a seat
+	bodyDeadline      = 2 * time.Second        // a slow body holds a connection, never a seat
+	lateStream        = 250 * time.Millisecond // for the body of a stream that was answered without it
 	maxTicketBytes    = 1024
 	maxBearerBytes    = 4 << 10 // a session with a few claims is below 1 KiB
 	maxPassBytes      = 1024
@@ -130,13 +131,19 @@ func unreadBody(w http.ResponseWriter, r *http.Request, byGuard bool) (late bool
 var longAgo = time.Unix(1, 0)
 
 // lateBody sends the answer and then takes what is left of the body, which is small and
-// mostly here already. A body that does not come within bodyDeadline ends the
-// connection: what followed it could not be told from the next request.
+// mostly here already. In HTTP/1.1 a body that does not come within bodyDeadline ends the
+// connection: what followed it could not be told from the next request. A stream of HTTP/2
+// has frames of its own and just ends; its client may have stopped sending at our answer,
+// and reads that to its end only when the stream has ended.
 func lateBody(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	_ = control.Flush() // a client that left has nothing to be told
-	_ = control.SetReadDeadline(time.Now().Add(bodyDeadline))
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+	within := bodyDeadline
+	if r.ProtoMajor > 1 {
+		within = lateStream
+	}
+	_ = control.SetReadDeadline(time.Now().Add(within))
+	if _, err := io.Copy(io.Discard, r.Body); err != nil && r.ProtoMajor == 1 {
 		panic(http.ErrAbortHandler)
 	}
 	_ = control.SetReadDeadline(time.Time{})

@@ -380,6 +380,33 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
+// TestHTTP2BodyThatStops: a client that stops sending when it is answered, as Go's does, has
+// its answer whole and soon.
+func TestHTTP2BodyThatStops(t *testing.T) {
+	b := newBed(t)
+	address := listening(t, New(b.deps), b.deps.Log)
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	defer transport.CloseIdleConnections()
+	for range 3 {
+		body, _ := io.Pipe() // nothing is ever written into it
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+address+"/nothing", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ContentLength = 10
+		began := time.Now()
+		res, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g := read(t, res); g.HTTP != 404 || g.str("code") != "NOT_FOUND" || time.Since(began) >= bodyDeadline {
+			t.Errorf("%d %s after %v", g.HTTP, g.Body, time.Since(began))
+		}
+	}
+}
+
 // TestClientLeaves: the context of a submit does not end when its client has gone, for what
 // was begun is finished and no store is blamed for the cut.
 func TestClientLeaves(t *testing.T) {
