@@ -104,7 +104,7 @@ func New(d Deps) http.Handler {
 	e := newEngine()
 	e.Use(a.recovered, a.plainPath)
 
-	e.POST("/s/:path/:sku", a.submit)
+	e.POST(submitRoute, a.submit)
 	e.POST("/v1/activities/:activity/queue/join", a.personal(joinCall))
 	e.POST("/v1/activities/:activity/tickets", a.personal(ticketCall))
 	e.GET("/v1/requests/:request", a.personal(statusCall))
@@ -125,6 +125,9 @@ func New(d Deps) http.Handler {
 	e.NoMethod(func(c *gin.Context) { a.refuseGuard(c, admission.MethodNotAllowed) })
 	return e
 }
+
+// submitRoute is the one route whose refusals are counted as submits.
+const submitRoute = "/s/:path/:sku"
 
 // newEngine is gin without anything that answers or guesses by itself.
 func newEngine() *gin.Engine {
@@ -160,7 +163,11 @@ func (a *API) recovered(c *gin.Context) {
 			c.Abort()
 			if !c.Writer.Written() {
 				d := admission.Decision{Outcome: admission.DependencyUnavailable, Stage: admission.StageGuard, Reason: admission.ReasonPanic}
-				a.decided(c, admission.CallSubmit, &admission.Request{Now: a.d.Now()}, d, Answer{Outcome: d.Outcome})
+				call := admission.Calls
+				if c.FullPath() == submitRoute {
+					call = admission.CallSubmit
+				}
+				a.decided(c, call, &admission.Request{Now: a.d.Now()}, d, Answer{Outcome: d.Outcome})
 			}
 		}
 	}()

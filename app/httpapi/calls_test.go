@@ -630,6 +630,17 @@ func TestPanics(t *testing.T) {
 	if last := b.seen[len(b.seen)-1]; last.Reason != admission.ReasonPanic {
 		t.Errorf("counted as %+v", last)
 	}
+
+	// What is no submit is not counted as one.
+	for target, want := range map[string]admission.Call{submitPath: admission.CallSubmit, "/v1/orders/5/cancel": admission.Calls} {
+		b := newBed(t)
+		var counted admission.Call
+		b.deps.Source = func(*http.Request, *admission.Request) { panic("secret detail") }
+		b.deps.Decided = func(c admission.Call, _ *admission.Request, _ admission.Decision) { counted = c }
+		if b.send(t, "POST", target, goodBody); counted != want {
+			t.Errorf("%s: counted as %v", target, counted)
+		}
+	}
 }
 
 // TestAbsent: a process without the gateway role.
