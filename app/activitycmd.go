@@ -161,7 +161,7 @@ func newActivity() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body, err := admin.call(cmd.Context(), http.MethodGet, "/admin/v1/activities/"+args[0], nil)
 			if err != nil {
-				return err
+				return fmt.Errorf("activity %s: %w", args[0], err)
 			}
 			return printIndented(cmd, body)
 		},

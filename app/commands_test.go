@@ -203,3 +203,30 @@ func TestJSONNamesThePlaces(t *testing.T) {
 		}
 	}
 }
+
+// TestANamedInstanceIsNotPassedOver: a push that was told whom to ask for acknowledgements,
+// and may not ask, publishes nothing; without a running instance status says what is missing.
+func TestANamedInstanceIsNotPassedOver(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("SLUICE_DATA_DIR", dir)
+	t.Setenv("SLUICE_ADMIN", "")
+	t.Setenv("SLUICE_ADMIN_TOKEN_FILE", "")
+	bundle, _, code := command(t, "rules", "show", "--default")
+	file := filepath.Join(t.TempDir(), "rules.json")
+	if err := os.WriteFile(file, []byte(bundle), 0o600); err != nil || code != 0 {
+		t.Fatal(code, err)
+	}
+	_, errOut, code := command(t, "rules", "push", "--admin", nobody(t), file)
+	if _, err := os.Stat(filepath.Join(dir, "rules.json")); code != exit.Usage || !os.IsNotExist(err) || !strings.Contains(errOut, "--admin-token-file") {
+		t.Errorf("exit code %d, published: %v\n%s", code, err, errOut)
+	}
+	if _, errOut, code := command(t, "rules", "status"); code != exit.Away || !strings.Contains(errOut, readyFile) {
+		t.Errorf("exit code %d, no word of %s:\n%s", code, readyFile, errOut)
+	}
+	if out, errOut, code := command(t, "rules", "push", "--json", file); code != 0 || !strings.Contains(out, `"changes": []`) {
+		t.Errorf("exit code %d\n%s%s", code, out, errOut)
+	}
+	if out, _, code := command(t, "rules", "diff", "--json", "default", "current"); code != 0 || out != "[]\n" {
+		t.Errorf("exit code %d, no difference is %q", code, out)
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,12 +30,20 @@ func newRules() *cobra.Command {
 			return s, exit.Code(exit.Usage, errNoZooKeeper)
 		}
 		admin.dataDir = c.DataDir
-		if base, token, err := admin.resolve(); err == nil { // else no running instance is known
-			s.AdminURL, s.AdminToken = base, token
+		if s.AdminURL, s.AdminToken, err = admin.resolve(); err != nil {
+			if admin.url != "" {
+				return s, err // one was named: a push must not pass it over
+			}
+			s.NoAdmin = err
 		}
 		return s, nil
 	})
 	load = settingsIn(cmd, cmd.PersistentFlags())
+	for _, set := range config.Describe() { // the rest is taken, and has no effect here
+		if f := cmd.PersistentFlags().Lookup(set.Name); f != nil && set.Name != "data.dir" && !strings.HasPrefix(set.Name, "rules.") && !strings.HasPrefix(set.Name, "nacos.") {
+			f.Hidden = true
+		}
+	}
 	admin.find(cmd)
 	return cmd
 }

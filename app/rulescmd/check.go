@@ -103,8 +103,8 @@ the one that the source holds.`,
 				return err
 			}
 			defer done()
-			if raw, err := s.inForce(cmd.Context()); err == nil {
-				_, err := cmd.OutOrStdout().Write(raw)
+			if b, err := s.inForce(cmd.Context()); err == nil {
+				_, err := cmd.OutOrStdout().Write(b.Indent())
 				return err
 			}
 			raw, err := current(cmd.Context(), src)
@@ -143,7 +143,7 @@ func (c *commands) diff() *cobra.Command {
 			}
 			changes := rules.Diff(pair[0], pair[1])
 			if asJSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), changes)
+				return cli.PrintJSON(cmd.OutOrStdout(), append([]rules.Change{}, changes...)) // none is a list too
 			}
 			for _, change := range changes {
 				fmt.Fprintln(cmd.OutOrStdout(), change)

@@ -30,7 +30,10 @@ var errNoAdmin = errors.New("no running instance found; start `sluice serve`, or
 const adminTimeout = 3 * time.Second
 
 func (s Settings) get(ctx context.Context, path string) ([]byte, error) {
-	if s.AdminURL == "" {
+	switch {
+	case s.AdminURL == "" && s.NoAdmin != nil:
+		return nil, s.NoAdmin
+	case s.AdminURL == "":
 		return nil, errNoAdmin
 	}
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
@@ -80,15 +83,13 @@ func wrongUse(err error) bool {
 }
 
 // inForce is the bundle that a running instance has in force.
-func (s Settings) inForce(ctx context.Context) ([]byte, error) {
+func (s Settings) inForce(ctx context.Context) (*rules.Bundle, error) {
 	body, err := s.get(ctx, "/admin/v1/rules/bundle")
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := rules.Decode(body); err != nil {
-		return nil, err
-	}
-	return body, nil
+	b, _, err := rules.Decode(body)
+	return b, err
 }
 
 func (c *commands) status() *cobra.Command {

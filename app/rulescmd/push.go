@@ -141,11 +141,11 @@ func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(curren
 		judged = old.Encode()
 	}
 	b, warnings, err := rules.Preview(judged, next)
-	out := pushed{Source: src.Name(), Warnings: warnings}
+	out := pushed{Source: src.Name(), Warnings: warnings, Changes: []rules.Change{}}
 	if b != nil {
 		out.Version, out.Hash = b.Version, b.Hash()
 		if old != nil {
-			out.From, out.Changes = old.Version, rules.Diff(old, b)
+			out.From, out.Changes = old.Version, append(out.Changes, rules.Diff(old, b)...)
 		}
 	}
 	if err != nil {

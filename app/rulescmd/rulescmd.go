@@ -29,6 +29,7 @@ type Settings struct {
 	Nacos      Nacos
 	AdminURL   string // "": no running instance is known
 	AdminToken string
+	NoAdmin    error // why none is known
 }
 
 // Nacos is where the rules are with source nacos.
