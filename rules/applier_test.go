@@ -310,7 +310,7 @@ func (silent) Run(ctx context.Context, _ func(rules.Update)) error { <-ctx.Done(
 // runUntil runs the applier until done, or for a moment when done is nil.
 func runUntil(t *testing.T, b *bench, src rules.Source, done func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() {
