@@ -44,6 +44,7 @@ func newRules() *cobra.Command {
 			f.Hidden = true
 		}
 	}
+	cmd.PersistentFlags().Lookup("embedded-public").Hidden = true
 	admin.find(cmd)
 	return cmd
 }
