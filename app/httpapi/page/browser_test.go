@@ -22,10 +22,18 @@ import (
 )
 
 // patience is the longest that a test waits for the page to say something.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // browser is a headless Chromium.
-type browser struct{ ctx context.Context }
+type browser struct {
+	ctx  context.Context
+	slow float64 // how many times longer than on an idle machine its start took
+}
+
+// before is a time that is enough on an idle machine, or as much more as this one is slower.
+func (in browser) before(d time.Duration) string {
+	return time.Duration(float64(d) * max(1, in.slow)).Round(time.Second).String()
+}
 
 // openBrowser starts one for a test. A machine without one fails.
 func openBrowser(t *testing.T, options ...chromedp.ExecAllocatorOption) browser {
@@ -43,13 +51,15 @@ func openBrowser(t *testing.T, options ...chromedp.ExecAllocatorOption) browser 
 	t.Cleanup(release)
 	ctx, quit := chromedp.NewContext(allocated)
 	t.Cleanup(quit)
+	began := time.Now()
 	if err := chromedp.Do(ctx); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
 			t.Fatal("no Chromium: run adapters/servers/chromium.sh (make browser)")
 		}
 		t.Fatalf("the browser did not start: %v", err)
 	}
-	return browser{ctx}
+	const idle = 1500 * time.Millisecond
+	return browser{ctx, float64(time.Since(began)) / float64(idle)}
 }
 
 // tab is one tab of a browser, looked at the way a person does: by what it says.
@@ -65,7 +75,7 @@ func person(t *testing.T, in browser) *tab {
 }
 
 // another opens a second tab of the same person.
-func (b *tab) another() *tab { return open(b.t, browser{b.ctx}) }
+func (b *tab) another() *tab { return open(b.t, browser{ctx: b.ctx}) }
 
 func open(t *testing.T, in browser, options ...chromedp.ContextOption) *tab {
 	t.Helper()

@@ -197,7 +197,7 @@ func TestAnnouncements(t *testing.T) {
 func TestCountdownIsTheServers(t *testing.T) {
 	in := openBrowser(t)
 	s := newStage(t)
-	opens := time.Now().Add(90 * time.Second)
+	opens := time.Now().Add(30 * time.Minute)
 	s.activity["opens_at"], s.queue["opens_at"], s.queue["state"] = stamp(opens), stamp(opens), "PREQUEUE"
 	w := newWire(t, s.handler())
 	b := person(t, in)
@@ -206,14 +206,20 @@ func TestCountdownIsTheServers(t *testing.T) {
 	eval[bool](b, `(localStorage.setItem("probe", "1"), true)`)
 	b.visit(w.URL + activityPath)
 	eval[bool](b, `(Date.now = () => 0, true)`)
-	b.reads(".clock", "00:01:")
-	left, err := time.Parse("15:04:05", b.text(".clock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	shown := time.Duration(left.Minute())*time.Minute + time.Duration(left.Second())*time.Second
-	if off := shown - time.Until(opens); off < -time.Second || off > 2*time.Second {
-		t.Errorf("the countdown is off by %v", off)
+	b.reads(".clock", "00:2") // minutes
+	for end := time.Now().Add(patience); ; {
+		most := time.Until(opens)
+		left, err := time.Parse("15:04:05", b.text(".clock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown, least := time.Duration(left.Minute())*time.Minute+time.Duration(left.Second())*time.Second, time.Until(opens)
+		if shown >= least-time.Second && shown <= most+time.Second {
+			return
+		}
+		if time.Now().After(end) { // a busy machine may paint a second late, not each time
+			t.Fatalf("the countdown shows %v of %v", shown, least)
+		}
 	}
 }
 

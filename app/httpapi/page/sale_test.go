@@ -68,7 +68,7 @@ func startService(t *testing.T, args ...string) string {
 
 func TestSaleInABrowser(t *testing.T) {
 	in := openBrowser(t)
-	w := newWire(t, forwardTo(startService(t, "--demo.opens_in", "8s", "--demo.stock", "5")))
+	w := newWire(t, forwardTo(startService(t, "--demo.opens_in", in.before(8*time.Second), "--demo.stock", "5")))
 
 	b := person(t, in)
 	b.visit(w.URL + activityPath)
@@ -157,7 +157,7 @@ func TestOtherDevice(t *testing.T) {
 // TestKeyboardAlone buys with Tab, Enter and typing only.
 func TestKeyboardAlone(t *testing.T) {
 	in := openBrowser(t)
-	w := newWire(t, forwardTo(startService(t, "--demo.opens_in", "5s", "--demo.stock", "5")))
+	w := newWire(t, forwardTo(startService(t, "--demo.opens_in", in.before(5*time.Second), "--demo.stock", "5")))
 	b := person(t, in)
 	b.visit(w.URL + activityPath)
 	b.do(chromedp.WaitVisible("#user"))
