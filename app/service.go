@@ -286,12 +286,12 @@ func (s *service) buildFunnel() error {
 		return exit.Code(exit.Usage, fmt.Errorf("draw.key: %w", err))
 	}
 	s.room = waitroom.New(waitroom.Config{
-		Store: s.stores.room, Ring: s.ring, Deriver: deriver, DrawKey: s.keyring.draw,
+		Store: s.stores.room, Standby: s.stores.roomCopy, Ring: s.ring, Deriver: deriver, DrawKey: s.keyring.draw,
 		Now: s.now, Log: s.log, Metrics: waitroom.NewMetrics(s.registry),
 		Holder: s.board.Holder, SoldOut: s.board.SoldOut, MayReturn: s.board.MayReturn,
 		Policy: func(ref admission.SKURef) waitroom.Policy {
 			p := s.policy(ref)
-			return waitroom.Policy{TicketTTL: p.TicketTTL, LongestPoll: p.Waves.LongestPoll, Mode: max(p.Mode, s.mode()), ChallengeBits: p.ChallengeBits}
+			return waitroom.Policy{TicketTTL: p.TicketTTL, LongestPoll: p.Waves.LongestPoll, Mode: max(p.Mode, s.mode()), ChallengeBits: p.ChallengeBits, StrictSequence: p.Waves.StrictSequence}
 		},
 	})
 	return s.buildPlacer(deriver)
@@ -349,7 +349,7 @@ func (s *service) buildControl() error {
 	s.fleet = &control.Fleet{Store: s.stores.fleet, Now: s.now, Log: s.log, Self: s.line, Changed: s.changed}
 	s.leader = &control.Leader{Locks: s.stores.locks, Orders: s.stores.orders, Log: s.log}
 	s.waves = &control.Waves{
-		Room: s.stores.room, Stock: s.stores.stocks, Events: s.stores.events, Seed: s.room.Seed,
+		Room: s.stores.room, Standby: s.stores.roomCopy, Stock: s.stores.stocks, Events: s.stores.events, Seed: s.room.Seed,
 		Policy: s.wavePolicy, Lines: s.fleet.Lines, Now: s.now, Log: s.log, Metrics: control.NewMetrics(s.registry),
 	}
 	s.budgets = &control.Budgets{Leases: s.stores.leases, Wanted: s.wantedBudgets}

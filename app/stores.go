@@ -31,6 +31,7 @@ type stores struct {
 	nonces    *redis.Nonces
 	leases    *redis.Leases
 	room      *redis.Room
+	roomCopy  admission.RoomStates // of the rooms' states, in the stock store; nil embedded, where both are one
 	fleet     *redis.Fleet
 	locks     *redis.Leadership
 	stocks    *redis.Stock
@@ -77,6 +78,9 @@ func openStores(ctx context.Context, c *config.Config, reg prometheus.Registerer
 		return nil, err
 	}
 	s.nonces, s.leases, s.room, s.fleet = redis.NewNonces(s.limiter), redis.NewLeases(s.limiter), redis.NewRoom(s.limiter), redis.NewFleet(s.limiter)
+	if s.server == nil {
+		s.roomCopy = redis.NewRoom(s.stock)
+	}
 	s.locks = redis.NewLeadership(s.limiter)
 	s.events = redis.NewEvents(s.stock, time.Now, log)
 	s.announcer = redis.NewAnnouncer(s.events, log)

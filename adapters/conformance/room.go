@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,19 +16,49 @@ import (
 func Room(t *testing.T, open func(t *testing.T) admission.Room) {
 	t.Run("one place a user", func(t *testing.T) { roomOnePlace(t, open(t)) })
 	t.Run("W04 ten tabs at once are one place", func(t *testing.T) { roomTabs(t, open(t)) })
-	t.Run("the log is everybody once, in order", func(t *testing.T) { roomLog(t, open(t)) })
+	t.Run("the log is everybody once, as they were told", func(t *testing.T) { roomLog(t, open(t)) })
 	t.Run("a join out of range takes no place", func(t *testing.T) { roomArguments(t, open(t)) })
+	t.Run("a number is given once", func(t *testing.T) { roomNumbers(t, open(t)) })
+	t.Run("numbers go on behind what a lost room had given", func(t *testing.T) { roomLostNumbers(t, open(t)) })
+	t.Run("a lost place is given back as it was", func(t *testing.T) { roomGivenBack(t, open(t)) })
+	t.Run("after the draw has closed nobody has joined before", func(t *testing.T) { roomClose(t, open(t)) })
 	t.Run("state: terms and watermarks never go back", func(t *testing.T) { roomState(t, open(t)) })
+	t.Run("state: a draw is sealed once, whatever the term", func(t *testing.T) { roomSeal(t, open(t)) })
+	t.Run("state: of leaders that race to seal one wins", func(t *testing.T) { roomSealRace(t, open(t)) })
 	t.Run("removal leaves nothing", func(t *testing.T) { roomRemove(t, open(t)) })
 }
 
 func mustJoin(t *testing.T, r admission.Room, activity, user, lane string) admission.Place {
 	t.Helper()
-	p, err := r.Join(t.Context(), activity, user, lane)
+	p, err := roomJoin(t, r, activity, user, lane)
 	if err != nil {
 		t.Fatalf("join %s: %v", user, err)
 	}
 	return p
+}
+
+// roomJoin joins with a number of its own.
+func roomJoin(t *testing.T, r admission.Room, activity, user, lane string) (admission.Place, error) {
+	n, err := r.Numbers(t.Context(), activity, 1, 0)
+	if err != nil {
+		return admission.Place{}, err
+	}
+	return r.Join(t.Context(), activity, admission.Place{UserID: user, Lane: lane, Sequence: n})
+}
+
+// roomMembers reads the whole log in pages of about limit.
+func roomMembers(t *testing.T, r admission.Room, activity string, limit int) (members []admission.Place, cursor admission.RoomCursor) {
+	t.Helper()
+	for {
+		page, next, more, err := r.Members(t.Context(), activity, cursor, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		members, cursor = append(members, page...), next
+		if !more {
+			return members, cursor
+		}
+	}
 }
 
 func roomOnePlace(t *testing.T, r admission.Room) {
@@ -53,82 +84,238 @@ func roomTabs(t *testing.T, r admission.Room) {
 	for i := range places {
 		group.Go(func() {
 			var err error
-			if places[i], err = r.Join(t.Context(), a, "70000001", "default"); err != nil {
+			if places[i], err = roomJoin(t, r, a, "70000001", "default"); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	group.Wait()
 	for _, p := range places {
-		if p != places[0] || p.Sequence != 1 {
+		if p != places[0] || p.Sequence < 1 {
 			t.Fatalf("got %+v, want ten times the same place", places)
 		}
 	}
-	if n, err := r.Joined(t.Context(), a); n != 1 || err != nil {
-		t.Errorf("joined: got %d, %v, want 1", n, err)
+	if n, err := r.Joined(t.Context(), a); n != (admission.RoomCount{People: 1, Last: 10}) || err != nil {
+		t.Errorf("joined: got %+v, %v, want 1 with ten numbers given", n, err)
 	}
 }
 
 func roomLog(t *testing.T, r admission.Room) {
 	a := fresh(t)
 	const people = 100
-	places := make([]admission.Place, people)
-	var group sync.WaitGroup
-	for i := range places {
-		group.Go(func() {
-			var err error
-			if places[i], err = r.Join(t.Context(), a, fmt.Sprint(70000000+i), "default"); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	group.Wait()
-
-	var members []admission.Place
-	for {
-		page, err := r.Members(t.Context(), a, int64(len(members)), 33)
-		if err != nil {
-			t.Fatal(err)
+	byUser := make(map[string]admission.Place, people)
+	var mu sync.Mutex
+	join := func(from, to int) {
+		var group sync.WaitGroup
+		for i := from; i < to; i++ {
+			group.Go(func() {
+				p, err := roomJoin(t, r, a, fmt.Sprint(70000000+i), "default")
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				byUser[p.UserID] = p
+			})
 		}
-		if len(page) == 0 {
-			break
+		group.Wait()
+	}
+	join(0, people/2)
+	members, cursor := roomMembers(t, r, a, 33)
+	join(people/2, people)
+	for more := true; more; { // on from where it was
+		var page []admission.Place
+		var err error
+		if page, cursor, more, err = r.Members(t.Context(), a, cursor, 33); err != nil {
+			t.Fatal(err)
 		}
 		members = append(members, page...)
 	}
 	if len(members) != people {
 		t.Fatalf("the log has %d lines, want %d", len(members), people)
 	}
-	bySequence := make(map[int64]admission.Place, people)
-	for _, p := range places {
-		bySequence[p.Sequence] = p
-	}
-	var last time.Time
-	for i, m := range members {
-		if m.JoinedAt.Before(last) {
-			t.Errorf("line %d: time goes back from %v to %v", i, last, m.JoinedAt)
+	for _, m := range members {
+		if p := byUser[m.UserID]; p != m {
+			t.Errorf("the log has %+v, its user was told %+v", m, p)
 		}
-		last = m.JoinedAt
-		if p := bySequence[int64(i)+1]; p != m {
-			t.Errorf("line %d is %+v, its user was told %+v", i, m, p)
-		}
+		delete(byUser, m.UserID)
 	}
-	if n, err := r.Joined(t.Context(), a); n != people || err != nil {
-		t.Errorf("joined: got %d, %v, want %d", n, err, people)
+	if n, err := r.Joined(t.Context(), a); n != (admission.RoomCount{People: people, Last: people}) || err != nil {
+		t.Errorf("joined: got %+v, %v, want %d", n, err, people)
 	}
 }
 
 func roomArguments(t *testing.T, r admission.Room) {
 	a := fresh(t)
-	for _, bad := range [][2]string{{"", "default"}, {"7 8", "default"}, {"70000001", ""}, {"70000001", "a lane"}, {"70000001", long(long("x")) + "y"}} {
-		if p, err := r.Join(t.Context(), a, bad[0], bad[1]); err == nil {
-			t.Errorf("join %q in lane %q: got %+v, want an error", bad[0], bad[1], p)
+	for _, bad := range []admission.Place{
+		{UserID: "", Lane: "default", Sequence: 1}, {UserID: "7 8", Lane: "default", Sequence: 1},
+		{UserID: "70000001", Lane: "", Sequence: 1}, {UserID: "70000001", Lane: "a lane", Sequence: 1},
+		{UserID: "70000001", Lane: long(long("x")) + "y", Sequence: 1},
+		{UserID: "70000001", Lane: "default"}, {UserID: "70000001", Lane: "default", Sequence: -1}, {UserID: "70000001", Lane: "default", Sequence: 1 << 53},
+	} {
+		if p, err := r.Join(t.Context(), a, bad); err == nil {
+			t.Errorf("join %+v: got %+v, want an error", bad, p)
 		}
 	}
-	if n, err := r.Joined(t.Context(), a); n != 0 || err != nil {
-		t.Errorf("joined: got %d, %v, want nobody", n, err)
+	for _, n := range []int64{-1, 0, admission.MaxNumbers + 1} {
+		if first, err := r.Numbers(t.Context(), a, n, 0); err == nil {
+			t.Errorf("%d numbers: got %d, want an error", n, first)
+		}
 	}
-	if page, err := r.Members(t.Context(), a, 0, 10); len(page) != 0 || err != nil {
-		t.Errorf("members: got %v, %v, want nobody", page, err)
+	if n, err := r.Joined(t.Context(), a); n != (admission.RoomCount{}) || err != nil {
+		t.Errorf("joined: got %+v, %v, want nobody", n, err)
+	}
+	if page, _, more, err := r.Members(t.Context(), a, nil, 10); len(page) != 0 || more || err != nil {
+		t.Errorf("members: got %v, %v, %v, want nobody", page, more, err)
+	}
+}
+
+func roomNumbers(t *testing.T, r admission.Room) {
+	a := fresh(t)
+	const blocks, size = 20, 7
+	given := make([]int64, blocks)
+	var group sync.WaitGroup
+	for i := range given {
+		group.Go(func() {
+			var err error
+			if given[i], err = r.Numbers(t.Context(), a, size, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	slices.Sort(given)
+	for i, first := range given {
+		if want := int64(i)*size + 1; first != want {
+			t.Fatalf("blocks begin at %v, want one every %d numbers from 1", given, size)
+		}
+	}
+	if n, err := r.Joined(t.Context(), a); n != (admission.RoomCount{Last: blocks * size}) || err != nil {
+		t.Errorf("joined: got %+v, %v", n, err)
+	}
+}
+
+func roomLostNumbers(t *testing.T, r admission.Room) {
+	a := fresh(t)
+	const known = 5000
+	first, err := r.Numbers(t.Context(), a, 10, known)
+	if want := admission.Beyond(known); err != nil || first != want {
+		t.Fatalf("a store that knows nothing: got %d, %v, want %d", first, err, want)
+	}
+	for _, known := range []int64{0, known, known + 1, first + 9} { // whoever knows less, or as much
+		next, err := r.Numbers(t.Context(), a, 1, known)
+		if err != nil || next <= first {
+			t.Fatalf("after %d, to one who knows of %d: %d, %v", first, known, next, err)
+		}
+		first = next
+	}
+	if first != admission.Beyond(known)+10+3 {
+		t.Errorf("the last is %d: numbers are skipped once only", first)
+	}
+}
+
+func roomGivenBack(t *testing.T, r admission.Room) {
+	a := fresh(t)
+	was := admission.Place{UserID: "70000001", Lane: "vip", JoinedAt: time.UnixMilli(1782388800123), Sequence: 17}
+	if got, err := r.Join(t.Context(), a, was); err != nil || got != was {
+		t.Errorf("got %+v, %v, want %+v", got, err, was)
+	}
+	better := was
+	better.JoinedAt, better.Sequence = was.JoinedAt.Add(-time.Hour), 1
+	if got, err := r.Join(t.Context(), a, better); err != nil || got != was {
+		t.Errorf("a better one: got %+v, %v, want %+v", got, err, was)
+	}
+	anew := mustJoin(t, r, a, "70000002", "default")
+	other := admission.Place{UserID: "70000002", Lane: "default", JoinedAt: was.JoinedAt, Sequence: 3}
+	if got, err := r.Join(t.Context(), a, other); err != nil || got != anew {
+		t.Errorf("one who has joined anew: got %+v, %v, want %+v", got, err, anew)
+	}
+	if members, _ := roomMembers(t, r, a, 10); len(members) != 2 {
+		t.Errorf("the log has %+v, want both once", members)
+	}
+}
+
+func roomClose(t *testing.T, r admission.Room) {
+	a := fresh(t)
+	before := mustJoin(t, r, a, "70000001", "default")
+	at := time.Now().Add(time.Hour).Truncate(time.Millisecond) // the store's clock is behind the closing
+	for _, to := range []time.Time{at, at.Add(-time.Minute)} {
+		if err := r.CloseDraw(t.Context(), a, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 100 { // in every part of the room
+		if p := mustJoin(t, r, a, fmt.Sprint(70001000+n), "default"); p.JoinedAt.Before(at) {
+			t.Fatalf("%+v joined before %v, when the draw had closed", p, at)
+		}
+	}
+	if again := mustJoin(t, r, a, "70000001", "default"); again != before {
+		t.Errorf("got %+v, want the place of before %+v", again, before)
+	}
+}
+
+func roomSeal(t *testing.T, r admission.Room) {
+	a := fresh(t)
+	state := func(term int64, seal admission.RoomSeal) admission.RoomState {
+		return admission.RoomState{Term: term, State: "DRAWN", Seal: seal, EmitAt: time.UnixMilli(1782388800123).UTC()}
+	}
+	one := admission.RoomSeal{Root: "aa", Drawn: 10, BeforeMS: 1782388800000, Last: 12}
+	other := func(change func(*admission.RoomSeal)) admission.RoomSeal {
+		s := one
+		change(&s)
+		return s
+	}
+	for _, step := range []struct {
+		what     string
+		state    admission.RoomState
+		conflict bool
+	}{
+		{"open", state(1, admission.RoomSeal{}), false},
+		{"sealed", state(1, one), false},
+		{"the same by the next leader", state(2, one), false},
+		{"another root", state(3, other(func(s *admission.RoomSeal) { s.Root = "bb" })), true},
+		{"another count", state(3, other(func(s *admission.RoomSeal) { s.Drawn = 11 })), true},
+		{"another boundary", state(3, other(func(s *admission.RoomSeal) { s.BeforeMS++ })), true},
+		{"none", state(3, admission.RoomSeal{}), true},
+		{"the same", state(3, one), false},
+	} {
+		err := r.SetState(t.Context(), a, step.state)
+		if errors.Is(err, admission.ErrConflict) != step.conflict || (err != nil) != step.conflict {
+			t.Errorf("%s: got %v, want conflict %v", step.what, err, step.conflict)
+		}
+	}
+	if got, err := r.State(t.Context(), a); err != nil || got.Seal != one || got.Term != 3 {
+		t.Errorf("stored %+v, %v", got, err)
+	}
+}
+
+// roomSealRace: a paused leader's write and its successor's meet in every order; the store
+// keeps the first, and tells all others so.
+func roomSealRace(t *testing.T, r admission.Room) {
+	for round := range 20 {
+		a := fmt.Sprint(fresh(t), round)
+		const leaders = 4
+		won := make([]bool, leaders)
+		var group sync.WaitGroup
+		for n := range leaders {
+			group.Go(func() {
+				s := admission.RoomState{Term: int64(n + 1), State: "DRAWN", Seal: admission.RoomSeal{Root: fmt.Sprintf("%02x", n), Drawn: int64(n), BeforeMS: 1}}
+				err := r.SetState(t.Context(), a, s)
+				if won[n] = err == nil; err != nil && !errors.Is(err, admission.ErrConflict) {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		s, err := r.State(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, won := range won {
+			if won != (s.Seal.Root == fmt.Sprintf("%02x", n)) {
+				t.Fatalf("round %d: %v won, stored %+v", round, won, s.Seal)
+			}
+		}
 	}
 }
 
@@ -139,7 +326,7 @@ func roomState(t *testing.T, r admission.Room) {
 	}
 	state := func(term int64, watermarks map[string]uint64) admission.RoomState {
 		s := admission.RoomState{
-			Term: term, State: "OPEN", Joined: 12, JoinRoot: "ab", Drawn: 10, Lanes: map[string]admission.LaneState{},
+			Term: term, State: "OPEN", Joined: 12, Last: 14, Seal: admission.RoomSeal{Root: "ab", Drawn: 10, BeforeMS: 7, Last: 11}, Lanes: map[string]admission.LaneState{},
 			Waves: json.RawMessage(`[{"at":1}]`), EmitAt: time.UnixMilli(1782388800123).UTC(),
 		}
 		for lane, w := range watermarks {

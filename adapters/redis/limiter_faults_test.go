@@ -137,10 +137,10 @@ func TestWrongTypeWritesNothing(t *testing.T) {
 	if err == nil || c.Exists(ctx, replayKey("1", "nonce-01")).Val() != 0 {
 		t.Errorf("claim: got %v; the nonce must not be bound", err)
 	}
-	if err := c.SAdd(ctx, roomLogKey("10001"), "x").Err(); err != nil {
+	if err := c.SAdd(ctx, roomLogKey("10001", roomGroup(roomPart("1"))), "x").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewRoom(c).Join(ctx, "10001", "1", "default"); err == nil || c.Exists(ctx, roomUsersKey("10001", roomPart("1"))).Val() != 0 {
+	if _, err := NewRoom(c).Join(ctx, "10001", admission.Place{UserID: "1", Lane: "default", Sequence: 1}); err == nil || c.Exists(ctx, roomUsersKey("10001", roomPart("1"))).Val() != 0 {
 		t.Errorf("join: got %v; no place must be taken", err)
 	}
 	if err := c.SAdd(ctx, budgetKey(leaseRef), "x").Err(); err != nil {

@@ -28,23 +28,42 @@ func bucketTag(ref admission.SKURef) string {
 func leaseKey(ref admission.SKURef) string  { return "rl:lease:" + bucketTag(ref) }
 func budgetKey(ref admission.SKURef) string { return "sec:admission:" + bucketTag(ref) }
 
-// roomParts is how many hashes hold an activity's users, so that none of them takes
-// long to read, move or remove.
-const roomParts = 256
+// roomParts is how many hashes hold an activity's users, so that none of them takes long
+// to read, move or remove. They lie in roomGroups groups with a tag each: a burst of joins
+// is spread over a cluster, and only the count of numbers is one key.
+const (
+	roomParts  = 256
+	roomGroups = 16
+)
 
-func roomUsersKey(activityID string, part uint32) string {
-	return "room:" + admission.ActivityTag(activityID) + ":users:" + strconv.FormatUint(uint64(part), 10)
-}
-
-func roomPart(userID string) uint32 {
+func roomPart(userID string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(userID)) // never fails
-	return h.Sum32() % roomParts
+	return int(h.Sum32() % roomParts)
 }
 
-func roomLogKey(activityID string) string {
-	return "room:" + admission.ActivityTag(activityID) + ":log"
+func roomGroup(part int) int { return part % roomGroups }
+
+func roomGroupKey(activityID string, group int, name string) string {
+	return "room:{a:" + activityID + ":" + strconv.Itoa(group) + "}:" + name
 }
+
+func roomUsersKey(activityID string, part int) string {
+	return roomGroupKey(activityID, roomGroup(part), "users:"+strconv.Itoa(part))
+}
+
+func roomLogKey(activityID string, group int) string {
+	return roomGroupKey(activityID, group, "log")
+}
+
+func roomClosedKey(activityID string, group int) string {
+	return roomGroupKey(activityID, group, "closed")
+}
+
+func roomNumbersKey(activityID string) string {
+	return "room:" + admission.ActivityTag(activityID) + ":numbers"
+}
+
 func roomStateKey(activityID string) string {
 	return "room:" + admission.ActivityTag(activityID) + ":state"
 }

@@ -9,20 +9,46 @@ import (
 // Room is the waiting room's store: who joined and how far the watermarks are. It
 // never holds an order.
 type Room interface {
-	// Join gives the user one place, set if absent; a repeated join returns the same
-	// place. One script, one round trip.
-	Join(ctx context.Context, activityID, userID, lane string) (Place, error)
-	// Members returns at most limit join-log lines from position from (0-based).
-	Members(ctx context.Context, activityID string, from int64, limit int) ([]Place, error)
-	// State reads the published state; ErrNotFound before the first write.
-	State(ctx context.Context, activityID string) (RoomState, error)
-	// SetState publishes a state. A lower term than the stored one, or a watermark that
-	// goes back, is ErrConflict.
-	SetState(ctx context.Context, activityID string, s RoomState) error
-	// Joined is the exact number of places given.
-	Joined(ctx context.Context, activityID string) (int64, error)
+	RoomStates
+	// Numbers leases the next n sequence numbers, 1 to MaxNumbers at once, and returns the
+	// first. A number is given once, also by a store that came back empty: known is the
+	// greatest that the caller knows to be given.
+	Numbers(ctx context.Context, activityID string, n, known int64) (first int64, err error)
+	// Join gives the user one place, set if absent; a repeated join returns the place of the
+	// first. A new place joined by the store's clock, unless p says when: a place that is
+	// given back as it was to a room that was lost. One script, one round trip.
+	Join(ctx context.Context, activityID string, p Place) (Place, error)
+	// CloseDraw makes at the least JoinedAt of everybody who joins from now on. It never goes back.
+	CloseDraw(ctx context.Context, activityID string, at time.Time) error
+	// Members reads about limit lines of the join log on from a cursor; nil begins. The order
+	// is that of joining within parts of the log only. more: the end was not reached.
+	Members(ctx context.Context, activityID string, from RoomCursor, limit int) (page []Place, next RoomCursor, more bool, err error)
+	// Joined is the exact number of places stored, and how far the numbers are.
+	Joined(ctx context.Context, activityID string) (RoomCount, error)
 	// RemoveRoom deletes an ended activity's keys in bounded parts.
 	RemoveRoom(ctx context.Context, activityID string) error
+}
+
+// RoomStates is where a room's state is published. The room's own store is one; a second
+// one in another store keeps the state when the room's is lost.
+type RoomStates interface {
+	// State reads the published state; ErrNotFound before the first write.
+	State(ctx context.Context, activityID string) (RoomState, error)
+	// SetState publishes a state. A lower term than the stored one, a watermark that goes
+	// back, or another seal than a stored one, whatever the term, is ErrConflict.
+	SetState(ctx context.Context, activityID string, s RoomState) error
+}
+
+// MaxNumbers bounds one lease of sequence numbers.
+const MaxNumbers = 100_000
+
+// RoomCursor is a position in the join log. Only the store that made it reads it.
+type RoomCursor []int64
+
+// RoomCount is how full a room is.
+type RoomCount struct {
+	People int64 // places stored
+	Last   int64 // the greatest sequence number given; some are given to nobody
 }
 
 // Place is one user's place. It is given once.
@@ -30,7 +56,7 @@ type Place struct {
 	UserID   string
 	Lane     string
 	JoinedAt time.Time // by the store's clock, ms
-	Sequence int64     // 1.., of the activity
+	Sequence int64     // 1.., of the activity; its order is that of joining, to about a second
 }
 
 // LaneState is one lane's watermark: ranks below it are released.
@@ -43,16 +69,44 @@ type LaneState struct {
 
 // RoomState is what the control leader publishes, in one write.
 type RoomState struct {
-	Term     int64                `json:"term"`
-	State    string               `json:"state"` // SCHEDULED, PREQUEUE, DRAWN, OPEN, PAUSED, SOLD_OUT, ENDED
-	Lanes    map[string]LaneState `json:"lanes"` // "default" when there is one
-	Joined   int64                `json:"joined"`
-	JoinRoot string               `json:"join_root,omitempty"` // hex; once joining for the draw has closed
-	Drawn    int64                `json:"drawn"`               // people in the draw
-	Reach    int64                `json:"reach"`               // people whom the stock is expected to reach in all
-	Waves    json.RawMessage      `json:"waves,omitempty"`     // the leader's records, from which a new leader goes on
-	EmitAt   time.Time            `json:"emitted_at"`
+	Term   int64                `json:"term"`
+	State  string               `json:"state"` // SCHEDULED, PREQUEUE, DRAWN, OPEN, PAUSED, SOLD_OUT, ENDED
+	Lanes  map[string]LaneState `json:"lanes"` // "default" when there is one
+	Joined int64                `json:"joined"`
+	Last   int64                `json:"last"`            // the greatest sequence number given
+	Seal   RoomSeal             `json:"seal,omitzero"`   // once joining for the draw has closed
+	Reach  int64                `json:"reach"`           // people whom the stock is expected to reach in all
+	Waves  json.RawMessage      `json:"waves,omitempty"` // the leader's records, from which a new leader goes on
+	Lost   *RoomLoss            `json:"lost,omitempty"`  // the store has lost places that were given
+	EmitAt time.Time            `json:"emitted_at"`
 }
+
+// RoomSeal says whom a draw covers: everybody who joined before Before. It is published once.
+type RoomSeal struct {
+	Root     string `json:"root"`      // hex: the last link of the chain over them
+	Drawn    int64  `json:"drawn"`     // people in the draw
+	BeforeMS int64  `json:"before_ms"` // JoinedAt below this is in the draw, whatever the activity's times say later
+	Last     int64  `json:"last"`      // the greatest sequence number given by then
+}
+
+// Covers reports whether a place is in the draw.
+func (s RoomSeal) Covers(p Place) bool { return p.JoinedAt.UnixMilli() < s.BeforeMS }
+
+// Zero reports whether the draw is open.
+func (s RoomSeal) Zero() bool { return s.Root == "" }
+
+// RoomLoss tells of places that the store has lost. Whoever holds a pass keeps the place
+// that it says; the log does not have them.
+type RoomLoss struct {
+	Joined  int64 `json:"joined"`  // people who had joined before
+	Last    int64 `json:"last"`    // the greatest sequence number that was known to be given
+	Through int64 `json:"through"` // numbers up to this one may be of places that were lost
+	InDraw  int64 `json:"in_draw,omitempty"` // people with a rank of the draw, when it was lost before the seal: more than the root covers
+}
+
+// Beyond is the first number that a store without its count may give after known ones:
+// room_numbers.lua does the same arithmetic.
+func Beyond(known int64) int64 { return known + 1000 + known/4 + 1 }
 
 // Fleet is the instances' registry in the limiter store.
 type Fleet interface {

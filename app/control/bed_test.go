@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,12 @@ func (b *bed) sale(id string, mode admission.FairnessMode) *admission.Activity {
 func (b *bed) join(a *admission.Activity, from, to int) {
 	b.t.Helper()
 	for n := from; n < to; n++ {
-		if _, err := b.room.Join(b.t.Context(), a.ID, fmt.Sprint(70_000_000+n), waitroom.DefaultLane); err != nil {
+		number, err := b.room.Numbers(b.t.Context(), a.ID, 1, 0)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		p := admission.Place{UserID: fmt.Sprint(70_000_000 + n), Lane: waitroom.DefaultLane, Sequence: number}
+		if _, err := b.room.Join(b.t.Context(), a.ID, p); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -108,20 +114,27 @@ func (b *bed) state(a *admission.Activity) admission.RoomState {
 
 func watermark(s admission.RoomState) uint64 { return s.Lanes[waitroom.DefaultLane].Watermark }
 
+// places is the join log, in order of sequence.
+func (b *bed) places(a *admission.Activity) []admission.Place {
+	b.t.Helper()
+	places, _, more, err := b.room.Room.Members(b.t.Context(), a.ID, nil, 10_000)
+	if err != nil || more {
+		b.t.Fatal(more, err)
+	}
+	slices.SortFunc(places, func(p, q admission.Place) int { return cmp.Compare(p.Sequence, q.Sequence) })
+	return places
+}
+
 // released is who is released by a state, worked out from the log as an instance would.
 func (b *bed) released(a *admission.Activity, s admission.RoomState) map[string]bool {
 	b.t.Helper()
-	places, err := b.room.Room.Members(b.t.Context(), a.ID, 0, 10_000)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	seed, err := b.waves.Seed(a, s.JoinRoot)
+	seed, err := b.waves.Seed(a, s.Seal.Root)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	out := map[string]bool{}
-	for _, p := range places {
-		if rank, ok := waitroom.RankOf(a, p, s.Drawn, seed, s.JoinRoot != ""); ok && rank < watermark(s) {
+	for _, p := range b.places(a) {
+		if rank, ok := waitroom.RankOf(a, p, s.Seal, seed); ok && rank < watermark(s) {
 			out[p.UserID] = true
 		}
 	}
@@ -153,15 +166,15 @@ type faultyRoom struct {
 	gone   error                                          // of Members
 }
 
-func (r *faultyRoom) Members(ctx context.Context, activityID string, from int64, limit int) ([]admission.Place, error) {
+func (r *faultyRoom) Members(ctx context.Context, activityID string, from admission.RoomCursor, limit int) ([]admission.Place, admission.RoomCursor, bool, error) {
 	if r.gone != nil {
-		return nil, r.gone
+		return nil, nil, false, r.gone
 	}
-	page, err := r.Room.Members(ctx, activityID, from, limit)
+	page, next, more, err := r.Room.Members(ctx, activityID, from, limit)
 	if r.pages != nil {
 		page = r.pages(page)
 	}
-	return page, err
+	return page, next, more, err
 }
 
 func (r *faultyRoom) SetState(ctx context.Context, activityID string, s admission.RoomState) error {

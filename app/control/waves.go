@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -34,7 +33,11 @@ const (
 
 // Waves releases people while this process leads.
 type Waves struct {
-	Room   admission.Room
+	Room admission.Room
+	// Standby keeps a copy of the states in another store, from which a room is written back
+	// that its own store has lost; nil: none. It is written first, so it is never behind.
+	Standby admission.RoomStates
+
 	Stock  admission.Stock
 	Events admission.Events
 	Seed   func(a *admission.Activity, joinRoot string) (waitroom.RankSeed, error)
@@ -53,18 +56,6 @@ type reign struct {
 	term  int64
 	halls map[string]*hall // by activity; those of now, see tidy
 	steps sync.WaitGroup
-}
-
-// hall is what the leader holds of one activity. While busy, its step owns all the rest.
-type hall struct {
-	busy    atomic.Bool
-	begun   time.Time // when the last step began; the round's
-	failing bool      // the last step failed, and the log says so
-	line    *waitroom.Line
-	state   admission.RoomState
-	records waitroom.Records
-	loaded  bool    // state and records are what is stored
-	rate    float64 // EWMA of people released a second
 }
 
 // Lead runs waves of the activities until ctx ends, and returns when all their steps have.
@@ -126,13 +117,6 @@ func (r *reign) round(ctx context.Context, activities []*admission.Activity) err
 	return nil
 }
 
-// due reports whether the next wave's time has come, to half a beat. A clock that went
-// back delays nothing.
-func (h *hall) due(now time.Time, interval time.Duration) bool {
-	since := now.Sub(h.begun)
-	return since < 0 || since >= interval-waveBeat/2
-}
-
 // tidy forgets the activities that are gone, or whose end was published.
 func (r *reign) tidy(activities []*admission.Activity) {
 	served := make(map[string]*admission.Activity, len(activities))
@@ -175,25 +159,15 @@ func (r *reign) step(ctx context.Context, a *admission.Activity, h *hall, counts
 			return err
 		}
 	}
-	if !h.line.Sealed() && h.line.Covers() < 0 && !h.line.DrawClosesAt().Equal(a.DrawClosesAt()) {
-		h.line = waitroom.NewLine(*a) // a new version moved the opening before the draw
-	}
-	complete, err := r.follow(ctx, a, h)
+	now := r.Now()
+	next, err := r.gather(ctx, a, h, now)
 	if err != nil {
 		return err
 	}
-	now := r.Now()
-	next := h.state
 	// Instances tell a newer state by its time. A clock that steps back must not make the
 	// leader's words look old for as long.
 	next.Term, next.EmitAt = r.term, later(now, h.state.EmitAt.Add(time.Millisecond))
-	if next.Joined, err = r.Room.Joined(ctx, a.ID); err != nil {
-		return err
-	}
-	if err := r.draw(a, h, &next, complete, now); err != nil {
-		return err
-	}
-	next.State = phase(a, next.JoinRoot != "", now)
+	next.State = phase(a, !next.Seal.Zero(), now)
 	lane, records := next.Lanes[waitroom.DefaultLane], h.records
 	if next.State == waitroom.StateOpen {
 		if err := r.release(ctx, a, h, &next, &lane, &records, counts, now); err != nil {
@@ -205,7 +179,7 @@ func (r *reign) step(ctx context.Context, a *admission.Activity, h *hall, counts
 	if next.Waves, err = json.Marshal(records); err != nil {
 		return err
 	}
-	if err := r.Room.SetState(ctx, a.ID, next); err != nil {
+	if err := r.publish(ctx, a, next); err != nil {
 		return err
 	}
 	moved := lane.Watermark != h.state.Lanes[waitroom.DefaultLane].Watermark || next.State != h.state.State
@@ -215,6 +189,17 @@ func (r *reign) step(ctx context.Context, a *admission.Activity, h *hall, counts
 		_ = r.Events.Publish(ctx, admission.Event{SchemaVersion: 1, MessageID: fmt.Sprintf("msg_wave_%s_%d", a.ID, records.LastID), Type: admission.EventWatermark, ActivityID: a.ID, Version: a.Version, EmittedAt: now})
 	}
 	return nil
+}
+
+// publish writes a state to the copy and to the room. A leader that dies in between leaves
+// a copy that is ahead, which the next one takes over.
+func (r *reign) publish(ctx context.Context, a *admission.Activity, s admission.RoomState) error {
+	if r.Standby != nil {
+		if err := r.Standby.SetState(ctx, a.ID, s); err != nil {
+			return fmt.Errorf("copy of the room's state: %w", err)
+		}
+	}
+	return r.Room.SetState(ctx, a.ID, s)
 }
 
 // release decides the wave and moves the watermark. It reads the stock, which a sale that
@@ -227,13 +212,14 @@ func (r *reign) release(ctx context.Context, a *admission.Activity, h *hall, nex
 	if remaining <= 0 {
 		next.State, records.SoldOutOnce = waitroom.StateSoldOut, true
 	}
-	if h.line.Sealed() {
-		records.Released = h.line.Released(lane.Watermark) // exact, where a leader before may have estimated
+	exact := h.whole && h.line.Exact(lane.Watermark)
+	if exact && next.Lost == nil {
+		records.Released = h.line.Released(lane.Watermark) // where a leader before may have estimated
 	}
 	d := waitroom.Decide(waitroom.Situation{Now: now, Remaining: remaining, Stock: stock, Records: *records, Counts: counts, Policy: r.Policy(a)})
-	end, people := h.line.Advance(lane.Watermark, d.People)
-	if !h.line.Sealed() {
-		end, people = waitroom.Proportional(lane.Watermark, d.People, next.Drawn, next.Joined)
+	end, people := waitroom.Proportional(lane.Watermark, d.People, crowd(a, *next))
+	if exact {
+		end, people = h.line.Advance(lane.Watermark, d.People)
 	}
 	elapsed := float64(now.UnixMilli()-records.LastAtMS) / 1000
 	records.Carry = d.Carry
@@ -244,71 +230,6 @@ func (r *reign) release(ctx context.Context, a *admission.Activity, h *hall, nex
 	next.Reach = d.Reach
 	lane.Watermark, lane.Released = end, records.Released
 	r.Metrics.wave(a.ID, d, people)
-	return nil
-}
-
-// load reads what the leader before left. A line that was begun before the draw was
-// published is begun again: what is published says who is in it.
-func (r *reign) load(ctx context.Context, a *admission.Activity, h *hall) error {
-	state, err := r.Room.State(ctx, a.ID)
-	if err != nil && !errors.Is(err, admission.ErrNotFound) {
-		return err
-	}
-	var records waitroom.Records
-	if len(state.Waves) > 0 {
-		if err := json.Unmarshal(state.Waves, &records); err != nil {
-			return fmt.Errorf("wave records: %w", err)
-		}
-	}
-	switch published := state.JoinRoot != ""; {
-	case published && (h.line == nil || !h.line.Sealed() && h.line.Covers() != state.Drawn):
-		h.line = waitroom.PublishedLine(*a, state.Drawn)
-	case h.line == nil:
-		h.line = waitroom.NewLine(*a)
-	}
-	h.state, h.records, h.loaded = state, records, true
-	return nil
-}
-
-// follow reads the join log on. complete: its end was reached.
-func (r *reign) follow(ctx context.Context, a *admission.Activity, h *hall) (complete bool, err error) {
-	for range pagesPerStep {
-		page, err := r.Room.Members(ctx, a.ID, h.line.Cursor(), membersPage)
-		if err != nil {
-			return false, err
-		}
-		h.line.Append(page)
-		if len(page) < membersPage {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// draw seals the draw once joining for it has closed and its log has been read to the
-// end. A leader that finds a root published orders by that; while it has not read so far
-// as to check it, it releases by proportion.
-func (r *reign) draw(a *admission.Activity, h *hall, next *admission.RoomState, complete bool, now time.Time) error {
-	if a.Fairness.Mode == admission.FairnessFIFO || !h.line.Sealed() && !complete {
-		return nil
-	}
-	if next.JoinRoot == "" {
-		if !h.line.Sealed() && now.Before(a.DrawClosesAt().Add(drawMargin)) {
-			return nil
-		}
-		next.JoinRoot, next.Drawn = h.line.Root()
-	}
-	if root, drawn := h.line.Root(); root != next.JoinRoot || drawn != next.Drawn {
-		return fmt.Errorf("join root %s over %d people was published, the log gives %s over %d: the log was changed, nobody is released", next.JoinRoot, next.Drawn, root, drawn)
-	}
-	if h.line.Sealed() {
-		return nil
-	}
-	seed, err := r.Seed(a, next.JoinRoot)
-	if err != nil {
-		return err
-	}
-	h.line.Draw(seed)
 	return nil
 }
 

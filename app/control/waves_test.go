@@ -30,7 +30,7 @@ func TestTheDrawIsSealedOnce(t *testing.T) {
 	for _, at := range []time.Time{b.base, closes, closes.Add(drawMargin - time.Millisecond)} {
 		b.now = at
 		b.round(first, a)
-		if s := b.state(a); s.State != waitroom.StatePrequeue || s.JoinRoot != "" || s.Joined != 50 {
+		if s := b.state(a); s.State != waitroom.StatePrequeue || !s.Seal.Zero() || s.Joined != 50 {
 			t.Fatalf("%v before the draw closes: %+v", closes.Sub(at), s)
 		}
 	}
@@ -38,14 +38,10 @@ func TestTheDrawIsSealedOnce(t *testing.T) {
 	b.round(first, a)
 	sealed := b.state(a)
 	var chain [32]byte
-	places, err := b.room.Members(t.Context(), a.ID, 0, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range places {
+	for _, p := range b.places(a) {
 		chain = waitroom.Chain(chain, p)
 	}
-	if want := hex.EncodeToString(chain[:]); sealed.JoinRoot != want || sealed.Drawn != 50 || sealed.State != waitroom.StateDrawn || watermark(sealed) != 0 {
+	if want := hex.EncodeToString(chain[:]); sealed.Seal.Root != want || sealed.Seal.Drawn != 50 || sealed.State != waitroom.StateDrawn || watermark(sealed) != 0 {
 		t.Fatalf("sealed %+v, want the root %s over 50 people and nobody released", sealed, want)
 	}
 	// By the store's clock these joined in time, but the root was published without them.
@@ -57,7 +53,7 @@ func TestTheDrawIsSealedOnce(t *testing.T) {
 		b.now = b.now.Add(300 * time.Millisecond)
 	}
 	s := b.state(a)
-	if s.JoinRoot != sealed.JoinRoot || s.Drawn != 50 || s.Term != 2 || s.State != waitroom.StateOpen {
+	if s.Seal != sealed.Seal || s.Term != 2 || s.State != waitroom.StateOpen {
 		t.Fatalf("the next leader: %+v; log:\n%s", s, b.log)
 	}
 	if got := b.released(a, s); len(got) != 40 {
@@ -86,7 +82,7 @@ func TestAnEmptyDraw(t *testing.T) {
 	b.join(a, 0, 5)
 	b.now = b.now.Add(300 * time.Millisecond)
 	b.round(r, a)
-	if s := b.state(a); s.Drawn != 0 || s.JoinRoot == "" || len(b.released(a, s)) != 5 {
+	if s := b.state(a); s.Seal.Drawn != 0 || s.Seal.Zero() || len(b.released(a, s)) != 5 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -111,19 +107,19 @@ func TestANewVersionMovesTheOpening(t *testing.T) {
 	moved.Version, moved.OpensAt = 2, a.OpensAt.Add(30*time.Minute)
 	b.now = moved.DrawClosesAt().Add(-time.Second)
 	b.round(r, &moved)
-	if s := b.state(a); s.JoinRoot != "" {
+	if s := b.state(a); !s.Seal.Zero() {
 		t.Fatal("the draw did not move with the opening")
 	}
 	b.now = moved.DrawClosesAt().Add(drawMargin)
 	b.round(r, &moved)
 	sealed := b.state(a)
-	if sealed.Drawn != 30 {
-		t.Fatalf("%d in the draw, want all who joined before it closed", sealed.Drawn)
+	if sealed.Seal.Drawn != 30 {
+		t.Fatalf("%d in the draw, want all who joined before it closed", sealed.Seal.Drawn)
 	}
 	third := moved
 	third.Version, third.OpensAt = 3, a.OpensAt
 	b.round(b.waves.begin(2), &third)
-	if s := b.state(a); s.Term != 2 || s.JoinRoot != sealed.JoinRoot || s.State != waitroom.StateOpen || len(b.released(a, s)) != 10 {
+	if s := b.state(a); s.Term != 2 || s.Seal != sealed.Seal || s.State != waitroom.StateOpen || len(b.released(a, s)) != 10 {
 		t.Errorf("after the draw: %+v; log:\n%s", s, b.log)
 	}
 }
@@ -199,7 +195,7 @@ func TestALeaderKilledMidWave(t *testing.T) {
 						if watermark(s) < last {
 							t.Fatalf("term %d: the watermark went back from %d to %d", term, last, watermark(s))
 						}
-						if s.Term < seen.Term || seen.JoinRoot != "" && (s.JoinRoot != seen.JoinRoot || s.Drawn != seen.Drawn) {
+						if s.Term < seen.Term || !seen.Seal.Zero() && s.Seal != seen.Seal {
 							t.Fatalf("term %d: %+v after %+v", term, s, seen)
 						}
 						last, seen = watermark(s), s
@@ -359,7 +355,7 @@ func TestFIFO(t *testing.T) {
 	r := b.waves.begin(1)
 	b.now = a.OpensAt.Add(-time.Second)
 	b.round(r, a)
-	if s := b.state(a); s.State != waitroom.StatePrequeue || s.JoinRoot != "" || watermark(s) != 0 {
+	if s := b.state(a); s.State != waitroom.StatePrequeue || !s.Seal.Zero() || watermark(s) != 0 {
 		t.Fatalf("%+v", s)
 	}
 	b.now = a.OpensAt
@@ -632,12 +628,12 @@ func TestALeaderThatIsStillReading(t *testing.T) {
 		b.now = a.DrawClosesAt().Add(drawMargin)
 		first := b.waves.begin(1)
 		for range 3 { // it takes three steps to read the log
-			if room.state.JoinRoot != "" {
+			if !room.state.Seal.Zero() {
 				t.Fatal("sealed before the log was read to its end")
 			}
 			b.round(first, a)
 		}
-		if room.state.JoinRoot == "" || room.state.Drawn != drawn {
+		if room.state.Seal.Drawn != drawn {
 			t.Fatalf("%+v; log:\n%s", room.state, b.log)
 		}
 		b.now = a.OpensAt
@@ -690,19 +686,27 @@ type longRoom struct {
 	state        admission.RoomState
 }
 
-func (r *longRoom) Members(_ context.Context, _ string, from int64, limit int) ([]admission.Place, error) {
+func (r *longRoom) Members(_ context.Context, _ string, from admission.RoomCursor, limit int) ([]admission.Place, admission.RoomCursor, bool, error) {
 	var page []admission.Place
-	for n := from + 1; n <= r.joined && len(page) < limit; n++ {
-		p := admission.Place{UserID: fmt.Sprint(70_000_000 + n), Lane: waitroom.DefaultLane, JoinedAt: r.base, Sequence: n}
-		if n > r.late {
+	n := int64(0)
+	if from != nil {
+		n = from[0]
+	}
+	for ; n < r.joined && len(page) < limit; n++ {
+		p := admission.Place{UserID: fmt.Sprint(70_000_001 + n), Lane: waitroom.DefaultLane, JoinedAt: r.base, Sequence: n + 1}
+		if n >= r.late {
 			p.JoinedAt = r.closes
 		}
 		page = append(page, p)
 	}
-	return page, nil
+	return page, admission.RoomCursor{n}, len(page) == limit, nil
 }
 
-func (r *longRoom) Joined(context.Context, string) (int64, error) { return r.joined, nil }
+func (r *longRoom) Joined(context.Context, string) (admission.RoomCount, error) {
+	return admission.RoomCount{People: r.joined, Last: r.joined}, nil
+}
+
+func (*longRoom) CloseDraw(context.Context, string, time.Time) error { return nil }
 
 func (r *longRoom) State(context.Context, string) (admission.RoomState, error) { return r.state, nil }
 

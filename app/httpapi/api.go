@@ -67,7 +67,7 @@ type Deps struct {
 // Room is the waiting room as the handlers see it.
 type Room struct {
 	// Join gives or finds the user's place. challenge is the solution sent, "" when none.
-	Join func(ctx context.Context, req *admission.Request, challenge string) (admission.Joined, admission.Decision)
+	Join func(ctx context.Context, req *admission.Request, challenge, pass string) (admission.Joined, admission.Decision)
 	// Exchange turns a released pass into a ticket; QueueWaiting is a decision.
 	Exchange func(ctx context.Context, req *admission.Request, pass string) (admission.Exchanged, admission.Decision)
 	// Queue is the public queue document, the same bytes for everyone, and how long it may be cached.

@@ -102,7 +102,7 @@ func newBed(t testing.TB) *bed {
 		},
 		Served: func(Document) {},
 		Room: Room{
-			Join: func(context.Context, *admission.Request, string) (admission.Joined, admission.Decision) {
+			Join: func(context.Context, *admission.Request, string, string) (admission.Joined, admission.Decision) {
 				return admission.Joined{Pass: "a.b.c", State: "OPEN", Lane: "default", JoinedAt: noon, Poll: time.Second}, pass("join")
 			},
 			Exchange: func(context.Context, *admission.Request, string) (admission.Exchanged, admission.Decision) {

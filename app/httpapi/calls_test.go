@@ -607,7 +607,7 @@ func TestBodiesOfOtherCalls(t *testing.T) {
 	if g.HTTP != 200 || g.str("code") != "QUEUE_WAITING" || g.num("rank") != 7 || g.num("next_poll_after_ms") != 2000 || g.Header.Get("Retry-After") != "" {
 		t.Errorf("waiting: %s", g.Body)
 	}
-	b.deps.Room.Join = func(context.Context, *admission.Request, string) (admission.Joined, admission.Decision) {
+	b.deps.Room.Join = func(context.Context, *admission.Request, string, string) (admission.Joined, admission.Decision) {
 		return admission.Joined{Need: &admission.Challenge{Kind: "pow", Seed: "s1", Difficulty: 20, ExpiresAt: noon}}, admission.Decision{Outcome: admission.ChallengeRequired}
 	}
 	g = b.send(t, "POST", "/v1/activities/10001/queue/join", "")

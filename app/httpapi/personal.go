@@ -128,9 +128,10 @@ var sessionCall = call{resource: admission.CallSession, body: bodyRequired, answ
 var joinCall = call{resource: admission.CallJoin, body: bodyOptional, device: true, answer: func(a *API, c *gin.Context, req *admission.Request, body []byte) reply {
 	var in struct {
 		Challenge string `json:"challenge"`
+		Pass      string `json:"pass"` // of a place that is to be kept
 	}
 	if len(body) > 0 {
-		bad := decodeStrict(body, &in, "challenge")
+		bad := decodeStrict(body, &in, "challenge", "pass")
 		if bad == nil && len(in.Challenge) > maxChallengeBytes {
 			bad = &fieldError{"challenge", "must be at most " + strconv.Itoa(maxChallengeBytes) + " bytes"}
 		}
@@ -140,7 +141,10 @@ var joinCall = call{resource: admission.CallJoin, body: bodyOptional, device: tr
 	}
 	ctx, cancel := personalBudget(c)
 	defer cancel()
-	got, d := a.d.Room.Join(ctx, req, in.Challenge)
+	if len(in.Pass) > maxPassBytes {
+		in.Pass = "" // no pass reads so
+	}
+	got, d := a.d.Room.Join(ctx, req, in.Challenge, in.Pass)
 	if d.Refused() {
 		r := refused(d)
 		r.answer.Challenge = got.Need

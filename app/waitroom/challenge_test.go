@@ -54,7 +54,7 @@ func challengedBed(t *testing.T) *bed {
 // try joins with a solution and says whether there is a place.
 func (b *bed) try(user, solution string) (admission.Joined, bool) {
 	b.t.Helper()
-	j, d := b.room.Join(b.t.Context(), b.request(user, "phone"), solution)
+	j, d := b.room.Join(b.t.Context(), b.request(user, "phone"), solution, "")
 	switch {
 	case !d.Refused() && j.Pass != "" && j.Need == nil:
 		return j, true
@@ -74,8 +74,8 @@ func TestAJoinIsChallenged(t *testing.T) {
 	if n := j.Need; n.Kind != "pow" || n.Difficulty != 8 || len(n.Seed) != 22 || strings.Contains(n.Seed, ":") || !n.ExpiresAt.Equal(time.Date(2026, 11, 11, 0, 2, 0, 0, time.UTC)) {
 		t.Fatalf("%+v", n)
 	}
-	if n, err := b.store.Joined(t.Context(), b.a.ID); err != nil || n != 0 {
-		t.Errorf("%d have a place, %v", n, err)
+	if n, err := b.store.Joined(t.Context(), b.a.ID); err != nil || n != (admission.RoomCount{}) {
+		t.Errorf("%+v have a place, %v", n, err)
 	}
 	again, _ := b.try("70000001", "")
 	if *again.Need != *j.Need {
@@ -90,8 +90,8 @@ func TestAJoinIsChallenged(t *testing.T) {
 	if !ok || !replayed.JoinedAt.Equal(first.JoinedAt) {
 		t.Error("a solution shown twice: want the same place")
 	}
-	if n, _ := b.store.Joined(t.Context(), b.a.ID); n != 1 {
-		t.Errorf("%d places", n)
+	if n, _ := b.store.Joined(t.Context(), b.a.ID); n.People != 1 {
+		t.Errorf("%+v places", n)
 	}
 	if a, s, r := testutil.ToFloat64(b.metrics.Challenged), testutil.ToFloat64(b.metrics.Solved), testutil.ToFloat64(b.metrics.Unsolved); a != 2 || s != 2 || r != 0 {
 		t.Errorf("counted %v asked, %v solved, %v refused", a, s, r)
@@ -230,7 +230,7 @@ func TestOnlyAJoinBeforeTheOpening(t *testing.T) {
 	b.policy.ChallengeBits = 24
 	b.exchange(admission.TokenInvalid, "70000001", "phone", "x") // a ticket call never is
 	b.now = b.a.ClosesAt
-	if j, d := b.room.Join(t.Context(), b.request("70000003", "phone"), ""); d.Outcome != admission.ActivityEnded || j.Need != nil {
+	if j, d := b.room.Join(t.Context(), b.request("70000003", "phone"), "", ""); d.Outcome != admission.ActivityEnded || j.Need != nil {
 		t.Errorf("after the end: %+v", d)
 	}
 }

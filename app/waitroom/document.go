@@ -35,6 +35,7 @@ type queueDocument struct {
 	DrawClosesAt    string      `json:"draw_closes_at"`
 	Draw            queueDraw   `json:"draw"`
 	Joined          int64       `json:"joined"`
+	Last            int64       `json:"last"`      // the greatest sequence number given: those between are not all somebody's
 	Reach           int64       `json:"reach"`     // people whom the stock is expected to reach
 	Reopening       bool        `json:"reopening"` // "sold out" is not the last word, see Room.reopening
 }
@@ -57,6 +58,7 @@ type queueDraw struct {
 	Commitment  string `json:"commitment"`
 	JoinRoot    string `json:"join_root,omitempty"`
 	Drawn       int64  `json:"drawn"`
+	BeforeMS    int64  `json:"before_ms,omitempty"` // whose joined_ms is below this is in the draw
 	PublicValue string `json:"public_value,omitempty"`
 	Trust       string `json:"trust,omitempty"` // "operator": no beacon is configured
 	Secret      string `json:"secret,omitempty"`
@@ -81,10 +83,10 @@ func (r *Room) build(a *admission.Activity, s *standing, now time.Time) []byte {
 	doc := queueDocument{
 		ActivityID: a.ID, ActivityVersion: a.Version, State: stateAt(a, s.state.State, now),
 		OpensAt: stamp(a.OpensAt), ServerTime: stamp(now), DrawClosesAt: stamp(a.DrawClosesAt()),
-		Lanes: []queueLane{}, Joined: s.state.Joined, Reach: s.state.Reach,
+		Lanes: []queueLane{}, Joined: s.state.Joined, Last: s.state.Last, Reach: s.state.Reach,
 	}
 	policy := r.config.Policy(admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[0].ID})
-	if policy.Mode >= admission.ModeQueueOnly && doc.State == StateOpen {
+	if (policy.Mode >= admission.ModeQueueOnly || s.gone) && doc.State == StateOpen {
 		doc.State = StatePaused
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.state.Lanes)) {
@@ -139,8 +141,8 @@ func (r *Room) draw(a *admission.Activity, s *standing, now time.Time) queueDraw
 	if d.PublicValue == "" {
 		d.Trust = "operator"
 	}
-	if s.sealed {
-		d.JoinRoot, d.Drawn = s.state.JoinRoot, s.state.Drawn
+	if seal := s.state.Seal; !seal.Zero() {
+		d.JoinRoot, d.Drawn, d.BeforeMS = seal.Root, seal.Drawn, seal.BeforeMS
 		if !now.Before(a.OpensAt) {
 			d.Secret = hex.EncodeToString(secret[:])
 		}

@@ -1,69 +1,82 @@
 package waitroom
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
 )
 
 // Line is everybody who joined, in order of rank: the leader's index (8 bytes a person
-// once drawn). It is built from the join log alone, so a new leader builds the same.
+// once drawn, about 100 before). It is built from the join log alone, in whatever order that
+// is read, so a new leader builds the same.
 type Line struct {
 	activity admission.Activity
-	cursor   int64             // log lines read
-	covers   int64             // how many of the first lines a published draw covers; unpublished when there is none
-	chain    [sha256.Size]byte // over the lines read that are in the draw
-	drawn    int64             // how many of them there are
-	users    []string          // of the drawn, until there is a seed
-	ranks    []uint64          // sorted; those drawn, then those who came later
-	sealed   bool              // the draw is over: ranks is complete up to cursor
+	seal     admission.RoomSeal // zero while the draw is open
+	lost     int64              // numbers up to this one may be of places that the log has lost
+	drawn    []admission.Place  // those in the draw, until there is a seed
+	late     []uint64           // ranks behind the draw, sorted; of fifo all
+	ranks    []uint64           // of the draw, sorted
+	restored int64              // places of the log that were given before the loss
+	sealed   bool               // the draw is over: ranks is complete
 }
 
-// unpublished: who is in the draw is told by the clock.
-const unpublished = -1
+// NewLine starts an empty line as the published state describes it: a seal that is
+// published counts, whatever the clocks and a later version's opening say now.
+func NewLine(a admission.Activity, published admission.RoomState) *Line {
+	l := &Line{activity: a, seal: published.Seal}
+	if published.Lost != nil {
+		l.lost = published.Lost.Through
+	}
+	return l
+}
 
-// NewLine starts an empty line of an activity whose draw nobody has published.
-func NewLine(a admission.Activity) *Line { return &Line{activity: a, covers: unpublished} }
-
-// PublishedLine starts an empty line of a draw that was published over the first drawn
-// people of the log. What is published counts, whatever the clocks and a later version's
-// opening say now.
-func PublishedLine(a admission.Activity, drawn int64) *Line { return &Line{activity: a, covers: drawn} }
-
-// Cursor is where the next page of the join log begins.
-func (l *Line) Cursor() int64 { return l.cursor }
-
-// Append takes a page of the join log, in order.
+// Append takes a page of the join log.
 func (l *Line) Append(page []admission.Place) {
+	var late []uint64
 	for _, p := range page {
-		l.cursor++
+		before := p.Sequence <= l.lost
+		if before {
+			l.restored++
+		}
 		switch {
-		case l.activity.Fairness.Mode == admission.FairnessFIFO:
-			l.ranks = append(l.ranks, uint64(p.Sequence))
-		case !l.sealed && l.inDraw(p):
-			l.chain = Chain(l.chain, p)
-			l.drawn++
-			l.users = append(l.users, p.UserID)
-		default:
-			// Behind the draw. The log is in order of time, so nobody drawn comes after.
-			l.ranks = append(l.ranks, LateRank(p.Sequence))
+		case l.activity.Fairness.Mode != admission.FairnessFIFO && l.inDraw(p):
+			if !l.sealed {
+				l.drawn = append(l.drawn, p)
+			}
+		case !before: // else it is released by its number, as those are that are not stored again
+			late = append(late, l.lateRank(p.Sequence))
 		}
 	}
+	l.late = insert(l.late, late)
 }
 
 func (l *Line) inDraw(p admission.Place) bool {
-	if l.covers != unpublished {
-		return l.cursor <= l.covers
+	if !l.seal.Zero() {
+		return l.seal.Covers(p)
 	}
 	return p.JoinedAt.Before(l.activity.DrawClosesAt())
 }
 
-// Chain links one line of the join log to those before it: SHA-256 over the link before
-// and "user|lane|joined_ms|sequence". The last link of the draw is the join root.
+// insert merges new ranks into sorted ones. Most of them are greater than all before.
+func insert(sorted, more []uint64) []uint64 {
+	if len(more) == 0 {
+		return sorted
+	}
+	slices.Sort(more)
+	from, _ := slices.BinarySearch(sorted, more[0])
+	sorted = append(sorted, more...)
+	slices.Sort(sorted[from:])
+	return sorted
+}
+
+// Chain links one place to those before it: SHA-256 over the link before and
+// "user|lane|joined_ms|sequence". The last link of the draw is the join root.
 func Chain(before [sha256.Size]byte, p admission.Place) [sha256.Size]byte {
 	b := append([]byte(nil), before[:]...)
 	b = append(append(b, p.UserID...), '|')
@@ -73,30 +86,53 @@ func Chain(before [sha256.Size]byte, p admission.Place) [sha256.Size]byte {
 	return sha256.Sum256(b)
 }
 
-// Root is the join root as published, and how many people it covers.
+// Root is the join root: the chain over those in the draw in order of sequence, with user
+// ids deciding where a store that forgot gave a number twice; and how many they are.
 func (l *Line) Root() (root string, drawn int64) {
-	return hex.EncodeToString(l.chain[:]), l.drawn
+	slices.SortFunc(l.drawn, func(a, b admission.Place) int {
+		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), strings.Compare(a.UserID, b.UserID))
+	})
+	var chain [sha256.Size]byte
+	for _, p := range l.drawn {
+		chain = Chain(chain, p)
+	}
+	return hex.EncodeToString(chain[:]), int64(len(l.drawn))
 }
 
-// Draw orders those who joined before the draw closed.
-func (l *Line) Draw(seed RankSeed) {
+// Draw orders those who joined before the draw closed, under the seal that is published
+// or is about to be.
+func (l *Line) Draw(seal admission.RoomSeal, seed RankSeed) {
 	if l.sealed {
 		return
 	}
-	late := l.ranks
-	l.ranks = make([]uint64, 0, len(l.users)+len(late))
-	for _, u := range l.users {
-		l.ranks = append(l.ranks, seed.Rank(l.activity.ID, u))
+	l.ranks = make([]uint64, 0, len(l.drawn))
+	for _, p := range l.drawn {
+		l.ranks = append(l.ranks, seed.Rank(l.activity.ID, p.UserID))
 	}
 	slices.Sort(l.ranks)
-	l.ranks = append(l.ranks, late...)
-	l.users, l.sealed = nil, true
+	l.seal, l.drawn, l.sealed = seal, nil, true
+}
+
+// Exact reports whether the line has everybody whose rank is from watermark on, once its
+// log was read to the end. It has not while the draw is open, nor of places that were lost.
+func (l *Line) Exact(watermark uint64) bool {
+	switch {
+	case !l.Sealed():
+		return false
+	case l.lost == 0:
+		return true
+	case l.activity.Fairness.Mode != admission.FairnessFIFO && l.lost <= l.seal.Last: // nobody behind the draw was lost
+		return watermark >= Drawn
+	default:
+		return watermark > l.lateRank(l.lost)
+	}
 }
 
 // Released counts the people below a watermark.
 func (l *Line) Released(watermark uint64) int64 {
-	n, _ := slices.BinarySearch(l.ranks, watermark)
-	return int64(n)
+	drawn, _ := slices.BinarySearch(l.ranks, watermark)
+	late, _ := slices.BinarySearch(l.late, watermark)
+	return int64(drawn) + int64(late)
 }
 
 // Advance moves a watermark on by at most people, never past the last rank given. Before
@@ -106,26 +142,48 @@ func (l *Line) Advance(watermark uint64, people int64) (next uint64, released in
 		return watermark, 0
 	}
 	at := l.Released(watermark)
-	to := min(at+people, int64(len(l.ranks)))
+	to := min(at+people, l.Len())
 	if to <= at {
 		return watermark, 0
 	}
-	next = l.ranks[to-1] + 1
+	next = l.at(to-1) + 1
 	// Equal ranks are released together: a watermark cannot part them.
 	return next, l.Released(next) - at
 }
 
-// Proportional is Advance for a leader that has not read the join log to its end: it knows
-// how many people the published draw covers and how many have joined, and that ranks are
-// spread evenly. released is right in the mean; Line.Released corrects it later.
-func Proportional(watermark uint64, people, drawn, joined int64) (next uint64, released int64) {
-	if watermark < Drawn && drawn > 0 {
-		people = min(people, drawn)
-		next = min(watermark+Drawn/uint64(drawn)*uint64(people), Drawn)
+// at is the rank of the n-th in line, from 0.
+func (l *Line) at(n int64) uint64 {
+	if n < int64(len(l.ranks)) {
+		return l.ranks[n]
+	}
+	return l.late[n-int64(len(l.ranks))]
+}
+
+// Crowd is what is known of the people of a line without its log.
+type Crowd struct {
+	FIFO  bool
+	Drawn int64 // people in the draw
+	From  int64 // those behind the draw have greater numbers
+	Last  int64 // the greatest number given
+}
+
+// Proportional is Advance for a leader whose line does not have everybody: ranks of the
+// draw are spread evenly, and behind it a number stands for a person. Numbers that nobody
+// has make it release fewer than people. Of those who joined while the draw closed some
+// may have a number of before; they come with the first behind it. released is an
+// estimate; where the line has everybody again, Line.Released corrects it.
+func Proportional(watermark uint64, people int64, c Crowd) (next uint64, released int64) {
+	rank := LateRank
+	if c.FIFO {
+		rank = func(sequence int64) uint64 { return uint64(sequence) }
+	}
+	if !c.FIFO && watermark < Drawn && c.Drawn > 0 {
+		people = min(people, c.Drawn)
+		next = min(watermark+Drawn/uint64(c.Drawn)*uint64(people), Drawn)
 		return next, people
 	}
-	from := max(watermark, LateRank(drawn+1))
-	next = min(from+uint64(people), LateRank(joined+1))
+	from := max(watermark, rank(c.From+1))
+	next = min(from+uint64(max(people, 0)), rank(c.Last+1))
 	if people <= 0 || next <= from {
 		return watermark, 0
 	}
@@ -133,17 +191,26 @@ func Proportional(watermark uint64, people, drawn, joined int64) (next uint64, r
 }
 
 // Len is how many people are in the line.
-func (l *Line) Len() int64 { return int64(len(l.ranks)) + int64(len(l.users)) }
+func (l *Line) Len() int64 { return int64(len(l.drawn) + len(l.ranks) + len(l.late)) }
 
-// RankOf is a place's rank. drawn is how many people the draw covers: they are the first
-// of the join log. ok is false before the draw.
-func RankOf(a *admission.Activity, p admission.Place, drawn int64, seed RankSeed, sealed bool) (rank uint64, ok bool) {
+// Restored is how many of the places in the log were given before the room was lost.
+func (l *Line) Restored() int64 { return l.restored }
+
+func (l *Line) lateRank(sequence int64) uint64 {
+	if l.activity.Fairness.Mode == admission.FairnessFIFO {
+		return uint64(sequence)
+	}
+	return LateRank(sequence)
+}
+
+// RankOf is a place's rank under the draw that seal tells of. ok is false before the draw.
+func RankOf(a *admission.Activity, p admission.Place, seal admission.RoomSeal, seed RankSeed) (rank uint64, ok bool) {
 	switch {
 	case a.Fairness.Mode == admission.FairnessFIFO:
 		return uint64(p.Sequence), true
-	case !sealed:
+	case seal.Zero():
 		return 0, false
-	case p.Sequence <= drawn:
+	case seal.Covers(p):
 		return seed.Rank(a.ID, p.UserID), true
 	default:
 		return LateRank(p.Sequence), true
@@ -174,15 +241,12 @@ const (
 	StateEnded     = "ENDED"
 )
 
-// ActivityID is the activity whose line this is.
-func (l *Line) ActivityID() string { return l.activity.ID }
-
 // Sealed reports whether ranks are final: the draw is over, or there is none.
 func (l *Line) Sealed() bool { return l.sealed || l.activity.Fairness.Mode == admission.FairnessFIFO }
 
-// DrawClosesAt is when joining for the draw ends, as this line divides people by it.
+// DrawClosesAt is when joining for the draw ends, as this line divides people by it while
+// no seal is published.
 func (l *Line) DrawClosesAt() time.Time { return l.activity.DrawClosesAt() }
 
-// Covers is how many people the published draw covers that this line was begun with;
-// negative when it was begun before there was one.
-func (l *Line) Covers() int64 { return l.covers }
+// Seal is what this line divides people by; zero while the draw is open.
+func (l *Line) Seal() admission.RoomSeal { return l.seal }

@@ -6,6 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type Metrics struct {
 	Issued      prometheus.Counter
 	StoreErrors prometheus.Counter
+	Restored    prometheus.Counter // places stored again from their pass
 	Challenged  prometheus.Counter // joins that were asked for work
 	Solved      prometheus.Counter // joins that showed it
 	Unsolved    prometheus.Counter // joins whose solution does not hold
@@ -18,7 +19,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Issued:      prometheus.NewCounter(prometheus.CounterOpts{Name: "seckill_ticket_issued_total", Help: "Tickets issued to people whose turn it was."}),
 		StoreErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "seckill_queue_store_errors_total", Help: "Rereads of the room's state that failed; watermarks stayed."}),
 	}
+	m.Restored = prometheus.NewCounter(prometheus.CounterOpts{Name: "seckill_queue_places_restored_total", Help: "Places of a lost room that were stored again from their holders' passes."})
 	m.Challenged, m.Solved, m.Unsolved = challenges.WithLabelValues("asked"), challenges.WithLabelValues("solved"), challenges.WithLabelValues("refused")
-	r.MustRegister(m.Issued, m.StoreErrors, challenges)
+	r.MustRegister(m.Issued, m.StoreErrors, m.Restored, challenges)
 	return m
 }

@@ -30,6 +30,7 @@ const DefaultLane = "default"
 // Config is what a Room is built from.
 type Config struct {
 	Store   admission.Room
+	Standby admission.RoomStates // a copy of the states in another store; nil: none
 	Ring    *ticket.Ring
 	Deriver *ticket.Deriver
 	DrawKey keys.Key
@@ -55,6 +56,8 @@ type Policy struct {
 	// ChallengeBits is the work that a join before the opening must show: leading zero bits
 	// of a SHA-256. 0 asks for none.
 	ChallengeBits int
+	// StrictSequence takes one sequence number a join from the store, instead of blocks.
+	StrictSequence bool
 }
 
 // Room is this instance's waiting room.
@@ -63,43 +66,47 @@ type Room struct {
 	challenges challenges
 	states     atomic.Pointer[map[string]*standing] // by activity
 	counts     *counts
+	numbers    *numbers
 }
 
 // standing is the published state of one activity as this instance last read it.
 type standing struct {
 	state   admission.RoomState
 	records Records
-	seed    RankSeed
-	sealed  bool // the draw is over and seed is good
+	seed    RankSeed // good once the draw is sealed
+	gone    bool     // the room's store does not have it any more, or never had: it is written back before people are released
 	doc     atomic.Pointer[document]
 }
 
 // New makes a room that knows nothing yet: everybody waits.
 func New(c Config) *Room {
 	r := &Room{config: c, challenges: newChallenges(c.DrawKey), counts: newCounts()}
+	r.numbers = newNumbers(func(ctx context.Context, activityID string, n, known int64) (int64, error) {
+		return c.Store.Numbers(ctx, activityID, n, known)
+	})
 	r.states.Store(&map[string]*standing{})
 	return r
 }
 
 // Join gives the user a place, or finds it. solution is of the challenge that a join may
-// have to solve before the opening; without one that holds, Need says what to solve.
-func (r *Room) Join(ctx context.Context, req *admission.Request, solution string) (admission.Joined, admission.Decision) {
+// have to solve before the opening; without one that holds, Need says what to solve. Who
+// shows the pass of a place that the store has lost gets that one.
+func (r *Room) Join(ctx context.Context, req *admission.Request, solution, pass string) (admission.Joined, admission.Decision) {
 	a := req.Activity
 	if a.Ended || !req.Now.Before(a.ClosesAt) {
 		return admission.Joined{}, ended
 	}
-	if need := r.demand(req, solution); need != nil {
-		return admission.Joined{Need: need}, challengeRequired
+	place, err, again := r.restore(ctx, req, pass)
+	if !again {
+		if need := r.demand(req, solution); need != nil {
+			return admission.Joined{Need: need}, challengeRequired
+		}
+		place, err = r.place(ctx, req)
 	}
-	lane := req.Lane
-	if lane == "" {
-		lane = DefaultLane
-	}
-	place, err := r.config.Store.Join(ctx, a.ID, req.UserID, lane)
 	if err != nil {
 		return admission.Joined{}, storeAway(err)
 	}
-	pass, err := r.config.Ring.IssuePass(ticket.Pass{
+	pass, err = r.config.Ring.IssuePass(ticket.Pass{
 		ActivityID: a.ID, UserID: req.UserID, DeviceHash: req.DeviceHash,
 		Lane: place.Lane, JoinedAt: place.JoinedAt, Sequence: place.Sequence,
 	})
@@ -112,6 +119,43 @@ func (r *Room) Join(ctx context.Context, req *admission.Request, solution string
 		Pass: pass, State: stateAt(a, s.state.State, req.Now), Lane: place.Lane, JoinedAt: place.JoinedAt,
 		Standing: st, Poll: r.poll(a, st, req.Now),
 	}, admission.Decision{}
+}
+
+// place gives the user of a request a place, or finds it.
+func (r *Room) place(ctx context.Context, req *admission.Request) (admission.Place, error) {
+	a, lane := req.Activity, req.Lane
+	if lane == "" {
+		lane = DefaultLane
+	}
+	strict := r.config.Policy(admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[0].ID}).StrictSequence
+	number, err := r.numbers.take(ctx, a.ID, r.standing(a.ID).state.Last, strict, r.config.Now())
+	if err != nil {
+		return admission.Place{}, err
+	}
+	place, err := r.config.Store.Join(ctx, a.ID, admission.Place{UserID: req.UserID, Lane: lane, Sequence: number})
+	if err == nil && place.Sequence != number {
+		r.numbers.giveBack(a.ID, number) // they had a place
+	}
+	return place, err
+}
+
+// restore stores the place that a pass proves again as it was, where the room was lost
+// and the place is one of before. Set if absent: somebody who has joined anew since keeps
+// that place in the store, and the one of their pass by the pass. again is false for every
+// pass that says nothing of the kind.
+func (r *Room) restore(ctx context.Context, req *admission.Request, raw string) (_ admission.Place, _ error, again bool) {
+	s := r.standing(req.Activity.ID)
+	if raw == "" || !s.gone && s.state.Lost == nil {
+		return admission.Place{}, nil, false
+	}
+	pass, reason := r.config.Ring.VerifyPass(raw, ticket.PassExpect{ActivityID: req.Activity.ID, UserID: req.UserID, DeviceHash: req.DeviceHash})
+	if reason != ticket.OK || !s.gone && pass.Sequence > s.state.Lost.Through {
+		return admission.Place{}, nil, false
+	}
+	place := admission.Place{UserID: pass.UserID, Lane: pass.Lane, JoinedAt: pass.JoinedAt, Sequence: pass.Sequence}
+	_, err := r.config.Store.Join(ctx, req.Activity.ID, place)
+	r.config.Metrics.Restored.Inc()
+	return place, err, true
 }
 
 // Exchange turns a released pass into a ticket. Everything is decided in memory: the
@@ -221,45 +265,75 @@ func (r *Room) Refresh(ctx context.Context, activities []*admission.Activity) er
 	next := make(map[string]*standing, len(activities))
 	var first error
 	for _, a := range activities {
-		before := old[a.ID]
-		state, err := r.config.Store.State(ctx, a.ID)
-		if err != nil {
-			notFound := errors.Is(err, admission.ErrNotFound)
-			switch {
-			case before != nil:
-				next[a.ID] = before
-			case notFound: // read: nobody has published anything yet
-				next[a.ID] = &standing{}
-			}
-			if !notFound && first == nil {
-				first = err
-			}
-			continue
+		s, err := r.reread(ctx, a, old[a.ID])
+		if err != nil && first == nil {
+			first = err
 		}
-		if before != nil && older(state, before.state) {
-			next[a.ID] = before
-			continue
+		if s != nil {
+			next[a.ID] = s
 		}
-		s := &standing{state: state}
-		if len(state.Waves) > 0 {
-			if err := json.Unmarshal(state.Waves, &s.records); err != nil && first == nil {
-				first = err
-			}
-		}
-		if s.sealed = state.JoinRoot != ""; s.sealed {
-			if before != nil && before.sealed && before.state.JoinRoot == state.JoinRoot {
-				s.seed = before.seed
-			} else if s.seed, err = r.Seed(a, state.JoinRoot); err != nil {
-				return err // start-up has checked the key
-			}
-		}
-		next[a.ID] = s
 	}
 	r.states.Store(&next)
-	r.counts.keep(func(id string) bool {
+	served := func(id string) bool {
 		return slices.ContainsFunc(activities, func(a *admission.Activity) bool { return a.ID == id })
-	})
+	}
+	r.counts.keep(served)
+	r.numbers.keep(served)
 	return first
+}
+
+// reread is the activity's standing after what the store says now; nil while nothing is
+// known. What was known stays when the store is away, and when it has come back empty.
+func (r *Room) reread(ctx context.Context, a *admission.Activity, before *standing) (*standing, error) {
+	state, err := r.config.Store.State(ctx, a.ID)
+	nothing := errors.Is(err, admission.ErrNotFound)
+	if nothing {
+		err = nil
+	}
+	gone := nothing
+	if (nothing || err != nil) && (before == nil || before == &unknown) && r.config.Standby != nil {
+		// An instance that starts now must not take a lost room for one that never was.
+		if copied, e := r.config.Standby.State(ctx, a.ID); e == nil {
+			s, e := r.read(a, copied, nil)
+			s.gone = nothing
+			return s, errors.Join(err, e)
+		}
+	}
+	switch {
+	case err != nil:
+		return before, err // nil: nothing is known
+	case nothing && before == nil:
+		return &standing{}, nil // read: nobody has published anything yet
+	case nothing && before.state.State == "": // and still nobody has
+		return before, nil
+	case gone && !before.gone:
+		s := &standing{state: before.state, records: before.records, seed: before.seed, gone: true}
+		r.config.Log.Error("the waiting room's store has lost an activity: watermarks stay until the leader has written it back", "event", "room_lost", "activity_id", a.ID)
+		return s, nil
+	case gone, before != nil && older(state, before.state):
+		return before, nil
+	}
+	return r.read(a, state, before)
+}
+
+// read makes a standing of a published state.
+func (r *Room) read(a *admission.Activity, state admission.RoomState, before *standing) (_ *standing, err error) {
+	s := &standing{state: state}
+	if len(state.Waves) > 0 {
+		err = json.Unmarshal(state.Waves, &s.records)
+	}
+	switch {
+	case state.Seal.Zero():
+	case before != nil && before.state.Seal == state.Seal:
+		s.seed = before.seed
+	default:
+		seed, e := r.Seed(a, state.Seal.Root) // start-up has checked the key
+		if e != nil {
+			return before, e
+		}
+		s.seed = seed
+	}
+	return s, err
 }
 
 // Seed is the activity's rank seed for a join root. The secret belongs to the first
@@ -274,11 +348,17 @@ func (r *Room) Seed(a *admission.Activity, joinRoot string) (RankSeed, error) {
 
 const firstVersion = 1
 
+// older: by term, then by time. A watermark that goes back or another draw is older
+// whatever it says of itself: who was released stays so.
 func older(s, than admission.RoomState) bool {
-	if s.Term != than.Term {
+	switch {
+	case s.Lanes[DefaultLane].Watermark < than.Lanes[DefaultLane].Watermark, !than.Seal.Zero() && s.Seal != than.Seal:
+		return true
+	case s.Term != than.Term:
 		return s.Term < than.Term
+	default:
+		return s.EmitAt.Before(than.EmitAt)
 	}
-	return s.EmitAt.Before(than.EmitAt)
 }
 
 // Run rereads every period, or when woken, until ctx ends.
@@ -301,15 +381,15 @@ func (r *Room) Run(ctx context.Context, period time.Duration, activities func() 
 
 // where is a place's standing: exact for a rank, estimated for people ahead.
 func (r *Room) where(a *admission.Activity, s *standing, p admission.Place) admission.Standing {
-	rank, ok := RankOf(a, p, s.state.Drawn, s.seed, s.sealed)
+	rank, ok := RankOf(a, p, s.state.Seal, s.seed)
 	if !ok {
 		return admission.Standing{}
 	}
 	st := admission.Standing{Drawn: true, Rank: rank}
 	lane := s.state.Lanes[DefaultLane]
-	position := p.Sequence - 1 // fifo, and those behind the draw: exact
-	if a.Fairness.Mode != admission.FairnessFIFO && p.Sequence <= s.state.Drawn {
-		position = int64(float64(rank) / float64(Drawn) * float64(s.state.Drawn))
+	position := ahead(p.Sequence, s.state) // of fifo, and behind the draw
+	if a.Fairness.Mode != admission.FairnessFIFO && rank < Drawn {
+		position = int64(float64(rank) / float64(Drawn) * float64(InDraw(s.state)))
 	}
 	if rank < lane.Watermark {
 		return st // it is their turn
@@ -328,6 +408,31 @@ func (r *Room) where(a *admission.Activity, s *standing, p admission.Place) admi
 	until := max(0, a.OpensAt.Sub(now)) // certain, so not widened
 	st.WaitLow, st.WaitHigh = min(until+wait*7/10, longest), min(until+wait*3/2+time.Second, longest)
 	return st
+}
+
+// ahead is about how many people joined before somebody with this number: some numbers
+// are nobody's.
+func ahead(sequence int64, s admission.RoomState) int64 {
+	joined, last := s.Joined, s.Last
+	if l := s.Lost; l != nil {
+		if sequence > l.Through {
+			return l.Joined + sequence - l.Through - 1
+		}
+		joined, last = l.Joined, l.Last
+	}
+	if last <= joined { // no gaps, or nothing known of them
+		return sequence - 1
+	}
+	return min(int64(float64(sequence-1)*float64(joined)/float64(last)), max(joined-1, 0))
+}
+
+// InDraw is how many people have a rank of the draw: those whom the root covers, or more
+// when the room was lost before it and not everybody's place was stored again.
+func InDraw(s admission.RoomState) int64 {
+	if s.Lost != nil {
+		return max(s.Seal.Drawn, s.Lost.InDraw)
+	}
+	return s.Seal.Drawn
 }
 
 // poll says when to look again: soon when the turn is near, never later than the policy's longest.

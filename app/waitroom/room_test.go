@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,14 +48,23 @@ type bed struct {
 // faultyStore is a store that can be away.
 type faultyStore struct {
 	admission.Room
-	away error
+	away   error
+	leases atomic.Int64 // of numbers
 }
 
-func (s *faultyStore) Join(ctx context.Context, activityID, userID, lane string) (admission.Place, error) {
+func (s *faultyStore) Numbers(ctx context.Context, activityID string, n, known int64) (int64, error) {
+	if s.away != nil {
+		return 0, s.away
+	}
+	s.leases.Add(1)
+	return s.Room.Numbers(ctx, activityID, n, known)
+}
+
+func (s *faultyStore) Join(ctx context.Context, activityID string, p admission.Place) (admission.Place, error) {
 	if s.away != nil {
 		return admission.Place{}, s.away
 	}
-	return s.Room.Join(ctx, activityID, userID, lane)
+	return s.Room.Join(ctx, activityID, p)
 }
 
 func (s *faultyStore) State(ctx context.Context, activityID string) (admission.RoomState, error) {
@@ -123,7 +133,7 @@ func (b *bed) request(user, device string) *admission.Request {
 
 func (b *bed) join(user, device string) admission.Joined {
 	b.t.Helper()
-	j, d := b.room.Join(b.t.Context(), b.request(user, device), "")
+	j, d := b.room.Join(b.t.Context(), b.request(user, device), "", "")
 	if d.Refused() {
 		b.t.Fatalf("user %s cannot join: %+v", user, d)
 	}
@@ -153,14 +163,27 @@ func code(o admission.Outcome) string {
 // draw publishes the draw over the people who have joined and a watermark, as a leader would.
 func (b *bed) draw(term int64, watermark uint64) admission.RoomState {
 	b.t.Helper()
-	line := NewLine(*b.a)
-	page, err := b.store.Members(b.t.Context(), b.a.ID, 0, 10_000)
+	line := NewLine(*b.a, admission.RoomState{})
+	page, _, more, err := b.store.Members(b.t.Context(), b.a.ID, nil, 10_000)
+	if err != nil || more {
+		b.t.Fatal(more, err)
+	}
+	if err := b.store.CloseDraw(b.t.Context(), b.a.ID, b.a.DrawClosesAt()); err != nil {
+		b.t.Fatal(err)
+	}
+	count, err := b.store.Joined(b.t.Context(), b.a.ID)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	line.Append(page)
-	s := admission.RoomState{Term: term, State: StateOpen, EmitAt: b.now, Joined: int64(len(page)), Lanes: map[string]admission.LaneState{DefaultLane: {Watermark: watermark}}}
-	s.JoinRoot, s.Drawn = line.Root()
+	s := admission.RoomState{Term: term, State: StateOpen, EmitAt: b.now, Joined: count.People, Last: count.Last, Lanes: map[string]admission.LaneState{DefaultLane: {Watermark: watermark}}}
+	if old, err := b.store.State(b.t.Context(), b.a.ID); err == nil {
+		s.Seal = old.Seal // a draw is sealed once
+	}
+	if s.Seal.Zero() {
+		root, drawn := line.Root()
+		s.Seal = admission.RoomSeal{Root: root, Drawn: drawn, BeforeMS: b.a.DrawClosesAt().UnixMilli(), Last: count.Last}
+	}
 	b.publish(s)
 	return s
 }
@@ -209,13 +232,13 @@ func TestW04OnePlace(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range joined {
 		group.Go(func() {
-			joined[i], _ = b.room.Join(t.Context(), b.request("70000001", fmt.Sprint("device ", i)), "")
+			joined[i], _ = b.room.Join(t.Context(), b.request("70000001", fmt.Sprint("device ", i)), "", "")
 		})
 	}
 	group.Wait()
 	s := b.draw(1, everybody-1)
-	if s.Drawn != 2 || s.Joined != 2 {
-		t.Fatalf("%d of %d are in the draw, want one for the ten", s.Drawn, s.Joined)
+	if s.Seal.Drawn != 2 || s.Joined != 2 {
+		t.Fatalf("%d of %d are in the draw, want one for the ten", s.Seal.Drawn, s.Joined)
 	}
 	b.now = b.a.OpensAt
 	first := b.exchange(admission.Pass, "70000001", "device 0", joined[0].Pass)
@@ -270,7 +293,7 @@ func TestWhenATurnIsOne(t *testing.T) {
 	b.now = b.a.OpensAt
 	b.a.Ended = true
 	ask(admission.ActivityEnded)
-	if _, d := b.room.Join(t.Context(), b.request("70000002", "phone"), ""); d.Outcome != admission.ActivityEnded {
+	if _, d := b.room.Join(t.Context(), b.request("70000002", "phone"), "", ""); d.Outcome != admission.ActivityEnded {
 		t.Errorf("join after the end: %v", d)
 	}
 }
@@ -311,7 +334,7 @@ func TestWhoIsNotReleasedWaits(t *testing.T) {
 	}
 	s := b.draw(1, 0)
 	late := b.join("79999999", "phone")
-	seed, err := b.room.Seed(b.a, s.JoinRoot)
+	seed, err := b.room.Seed(b.a, s.Seal.Root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +403,7 @@ func TestStoreAwayReleasesNobody(t *testing.T) {
 	in, out := b.join("70000001", "phone").Pass, b.join("70000002", "phone").Pass
 	s := b.draw(1, 0)
 	b.now = b.a.OpensAt
-	seed, err := b.room.Seed(b.a, s.JoinRoot)
+	seed, err := b.room.Seed(b.a, s.Seal.Root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +421,7 @@ func TestStoreAwayReleasesNobody(t *testing.T) {
 		b.exchange(admission.Pass, first, "phone", in)
 		b.exchange(admission.QueueWaiting, second, "phone", out)
 	}
-	_, d := b.room.Join(t.Context(), b.request("70000003", "phone"), "")
+	_, d := b.room.Join(t.Context(), b.request("70000003", "phone"), "", "")
 	if d.Outcome != admission.DependencyUnavailable || d.RetryAfter <= 0 || d.Cause == nil {
 		t.Errorf("join: %+v", d)
 	}
@@ -585,8 +608,10 @@ func TestStandings(t *testing.T) {
 	b := newBed(t)
 	rapid.Check(t, func(t *rapid.T) {
 		joined := rapid.Int64Range(1, 1_000_000).Draw(t, "joined")
-		s := &standing{sealed: true, seed: RankSeed{1}}
-		s.state.Drawn = rapid.Int64Range(0, joined).Draw(t, "drawn")
+		s := &standing{seed: RankSeed{1}}
+		s.state.Joined = joined
+		s.state.Last = joined + rapid.Int64Range(0, joined).Draw(t, "gaps")
+		s.state.Seal = admission.RoomSeal{Root: "aa", Drawn: rapid.Int64Range(0, joined).Draw(t, "drawn"), BeforeMS: 1000}
 		s.state.Reach = rapid.Int64Range(0, joined).Draw(t, "reach")
 		s.state.Lanes = map[string]admission.LaneState{DefaultLane: {
 			Watermark:     rapid.Uint64Range(0, Drawn+uint64(joined)).Draw(t, "watermark"),
@@ -594,7 +619,10 @@ func TestStandings(t *testing.T) {
 			ReleasePerSec: rapid.Float64Range(0, 1e5).Draw(t, "rate"),
 		}}
 		b.now = b.a.OpensAt.Add(time.Duration(rapid.Int64Range(-3600, 4000).Draw(t, "seconds")) * time.Second)
-		p := admission.Place{UserID: fmt.Sprint(rapid.Int64Min(1).Draw(t, "user")), Sequence: rapid.Int64Range(1, joined).Draw(t, "sequence")}
+		p := admission.Place{
+			UserID: fmt.Sprint(rapid.Int64Min(1).Draw(t, "user")), Sequence: rapid.Int64Range(1, s.state.Last).Draw(t, "sequence"),
+			JoinedAt: time.UnixMilli(rapid.Int64Range(0, 2000).Draw(t, "joined_ms")),
+		}
 		st := b.room.where(b.a, s, p)
 		left := max(0, b.a.ClosesAt.Sub(b.now))
 		switch {
@@ -623,9 +651,9 @@ func TestStandings(t *testing.T) {
 		t.Errorf("before the draw: %+v", got)
 	}
 	b.now = b.a.OpensAt
-	s := &standing{sealed: true, state: admission.RoomState{Drawn: 10, Reach: 100, Lanes: map[string]admission.LaneState{DefaultLane: {Watermark: 1, Released: 20, ReleasePerSec: 10}}}}
+	s := &standing{state: admission.RoomState{Seal: admission.RoomSeal{Root: "aa", Drawn: 10, BeforeMS: 1}, Reach: 100, Lanes: map[string]admission.LaneState{DefaultLane: {Watermark: 1, Released: 20, ReleasePerSec: 10}}}}
 	place := func(sequence int64) admission.Standing {
-		return b.room.where(b.a, s, admission.Place{UserID: "1", Sequence: sequence})
+		return b.room.where(b.a, s, admission.Place{UserID: "1", Sequence: sequence, JoinedAt: time.UnixMilli(1)})
 	}
 	// 80 people are ahead of the 101st, at 10 a second.
 	if got := place(101); got.Place != 80 || got.Unlikely || got.WaitLow != 5600*time.Millisecond || got.WaitHigh != 13*time.Second {

@@ -3,8 +3,11 @@ package waitroom
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/sluice-io/sluice/app/admission"
 )
@@ -222,7 +225,7 @@ func TestLineOrdersAndAdvances(t *testing.T) {
 	place := func(n int64, at time.Time) admission.Place {
 		return admission.Place{UserID: fmt.Sprint(n), Lane: DefaultLane, JoinedAt: at, Sequence: n}
 	}
-	line := NewLine(a)
+	line := NewLine(a, admission.RoomState{})
 	var drawn []admission.Place
 	for n := int64(1); n <= 1000; n++ {
 		drawn = append(drawn, place(n, time.Unix(900, 0)))
@@ -233,15 +236,16 @@ func TestLineOrdersAndAdvances(t *testing.T) {
 	if covers != 1000 || line.Len() != 1002 {
 		t.Fatalf("root covers %d of %d, want 1000 of 1002", covers, line.Len())
 	}
-	again := NewLine(a)
-	for _, p := range drawn { // page by page or at once: one root
-		again.Append([]admission.Place{p})
+	again := NewLine(a, admission.RoomState{})
+	for _, i := range rand.Perm(len(drawn)) { // page by page or at once, in any order: one root
+		again.Append(drawn[i : i+1])
 	}
 	if r, _ := again.Root(); r != root {
 		t.Error("another leader reads another root from the same log")
 	}
+	seal := admission.RoomSeal{Root: root, Drawn: covers, BeforeMS: a.DrawClosesAt().UnixMilli(), Last: 1000}
 	seed := Secret{1}.Seed(root, "")
-	line.Draw(seed)
+	line.Draw(seal, seed)
 	watermark, total := uint64(0), int64(0)
 	for range 101 {
 		next, released := line.Advance(watermark, 10)
@@ -259,7 +263,7 @@ func TestLineOrdersAndAdvances(t *testing.T) {
 	below := 0
 	half, _ := line.Advance(0, 500)
 	for _, p := range drawn {
-		rank, ok := RankOf(&a, p, 1000, seed, true)
+		rank, ok := RankOf(&a, p, seal, seed)
 		if !ok || rank >= Drawn {
 			t.Fatalf("rank %d of a drawn person", rank)
 		}
@@ -270,36 +274,32 @@ func TestLineOrdersAndAdvances(t *testing.T) {
 	if below != 500 {
 		t.Errorf("%d people are below the watermark of 500", below)
 	}
-	if late, _ := RankOf(&a, place(1001, time.Unix(996, 0)), 1000, seed, true); late <= Drawn || late >= watermark {
+	if late, _ := RankOf(&a, place(1001, time.Unix(996, 0)), seal, seed); late <= Drawn || late >= watermark {
 		t.Errorf("rank %d of a late joiner, want behind the drawn and released", late)
 	}
-	if _, ok := RankOf(&a, drawn[0], 1000, seed, false); ok {
+	if _, ok := RankOf(&a, drawn[0], admission.RoomSeal{}, seed); ok {
 		t.Error("a rank before the draw")
 	}
 }
 
-// TestAPublishedLineGoesByTheLog: whoever is among the first of the log is in the draw,
-// whatever the clocks say, and nobody else.
-func TestAPublishedLineGoesByTheLog(t *testing.T) {
-	a := admission.Activity{ID: "10001", OpensAt: time.Unix(1000, 0), Fairness: admission.Fairness{Mode: admission.FairnessRandom, DrawClosesBefore: 5 * time.Second}}
+// TestAPublishedLineGoesByTheSeal: who joined before the moment that was published is in
+// the draw, whatever the activity's times say now, and nobody else.
+func TestAPublishedLineGoesByTheSeal(t *testing.T) {
+	a := admission.Activity{ID: "10001", OpensAt: time.Unix(5000, 0), Fairness: admission.Fairness{Mode: admission.FairnessRandom, DrawClosesBefore: 5 * time.Second}}
 	var page []admission.Place
-	for n := range int64(10) { // seven joined in time, of whom the leader before saw five; one is said to be late
-		at := time.Unix(900, 0)
-		if n == 3 || n >= 7 {
-			at = time.Unix(999, 0)
-		}
-		page = append(page, admission.Place{UserID: fmt.Sprint(n + 1), Lane: DefaultLane, JoinedAt: at, Sequence: n + 1})
+	for n := range int64(10) { // by the opening of now all of them joined in time
+		page = append(page, admission.Place{UserID: fmt.Sprint(n + 1), Lane: DefaultLane, JoinedAt: time.Unix(900+n, 0), Sequence: n + 1})
 	}
-	line := PublishedLine(a, 5)
+	seal := admission.RoomSeal{Root: "aa", Drawn: 5, BeforeMS: 905_000, Last: 6}
+	line := NewLine(a, admission.RoomState{Seal: seal})
 	line.Append(page)
-	if root, drawn := line.Root(); drawn != 5 || line.Covers() != 5 || root == "" {
+	if root, drawn := line.Root(); drawn != 5 || line.Seal() != seal || root == "" {
 		t.Fatalf("%d in the draw", drawn)
 	}
-	if next, released := line.Advance(0, 3); next != 0 || released != 0 {
+	if next, released := line.Advance(0, 3); next != 0 || released != 0 || line.Exact(0) {
 		t.Errorf("%d released before the draw: those behind it would come first", released)
 	}
-	seed := RankSeed{1}
-	line.Draw(seed)
+	line.Draw(seal, RankSeed{1})
 	if next, released := line.Advance(0, 5); released != 5 || next > Drawn {
 		t.Errorf("watermark %d releases %d, want the five of the draw", next, released)
 	}
@@ -308,30 +308,121 @@ func TestAPublishedLineGoesByTheLog(t *testing.T) {
 	}
 }
 
-// TestProportional: by proportion within the draw and by count behind it, never over the
-// border in one step and never past the last rank given.
+// TestALineOfBlocks: numbers have gaps, and come in an order that is right to a second
+// only. A step of N people ends at the N-th next place that was given, whatever lies
+// between, and never past the last.
+func TestALineOfBlocks(t *testing.T) {
+	for _, mode := range []admission.FairnessMode{admission.FairnessFIFO, admission.FairnessRandom} {
+		rapid.Check(t, func(t *rapid.T) {
+			a := admission.Activity{ID: "10001", OpensAt: time.Unix(1000, 0), Fairness: admission.Fairness{Mode: mode, DrawClosesBefore: 5 * time.Second}}
+			numbers := rapid.SliceOfNDistinct(rapid.Int64Range(1, 2000), 1, 300, rapid.ID[int64]).Draw(t, "numbers")
+			late := a.DrawClosesAt()
+			seal := admission.RoomSeal{Root: "aa", BeforeMS: late.UnixMilli(), Last: rapid.Int64Range(0, 2000).Draw(t, "sealed at")}
+			line, rank := NewLine(a, admission.RoomState{}), LateRank
+			if mode == admission.FairnessFIFO {
+				rank = func(n int64) uint64 { return uint64(n) }
+			}
+			for len(numbers) > 0 { // pages of any size
+				size := rapid.IntRange(1, len(numbers)).Draw(t, "page")
+				var page []admission.Place
+				for _, n := range numbers[:size] {
+					page = append(page, admission.Place{UserID: fmt.Sprint(n), Lane: DefaultLane, JoinedAt: late, Sequence: n})
+				}
+				line.Append(page)
+				numbers = numbers[size:]
+			}
+			line.Draw(seal, RankSeed{})
+			all := slices.Clone(line.late)
+			if !slices.IsSorted(all) {
+				t.Fatal("ranks are out of order")
+			}
+			watermark, out := uint64(0), 0
+			for out < len(all) {
+				n := rapid.IntRange(1, 50).Draw(t, "people")
+				next, released := line.Advance(watermark, int64(n))
+				n = min(n, len(all)-out)
+				if out += n; released != int64(n) || next != all[out-1]+1 {
+					t.Fatalf("watermark %d releases %d of %d, want it after rank %d", next, released, n, all[out-1])
+				}
+				watermark = next
+			}
+			if next, released := line.Advance(watermark, 1); released != 0 || next != watermark || watermark > rank(2000)+1 {
+				t.Fatalf("past the last rank: %d", next)
+			}
+		})
+	}
+}
+
+// TestALineThatLostPlaces: what was given before is released by number, and the log is
+// exact again behind it.
+func TestALineThatLostPlaces(t *testing.T) {
+	lost := &admission.RoomLoss{Joined: 100, Last: 110, Through: admission.Beyond(110) - 1}
+	place := func(n int64, at time.Time) admission.Place {
+		return admission.Place{UserID: fmt.Sprint(n), Lane: DefaultLane, JoinedAt: at, Sequence: n}
+	}
+	for _, mode := range []admission.FairnessMode{admission.FairnessFIFO, admission.FairnessRandom} {
+		a := admission.Activity{ID: "10001", OpensAt: time.Unix(1000, 0), Fairness: admission.Fairness{Mode: mode, DrawClosesBefore: 5 * time.Second}}
+		seal, last := admission.RoomSeal{Root: "aa", Drawn: 60, BeforeMS: 995_000, Last: 66}, LateRank(lost.Through)
+		line := NewLine(a, admission.RoomState{Seal: seal, Lost: lost})
+		if mode == admission.FairnessFIFO {
+			seal, last = admission.RoomSeal{}, uint64(lost.Through)
+			line = NewLine(a, admission.RoomState{Lost: lost})
+		}
+		line.Append([]admission.Place{place(3, time.Unix(900, 0)), place(99, time.Unix(999, 0)), place(lost.Through+1, time.Unix(1100, 0)), place(lost.Through+5, time.Unix(1100, 0))})
+		line.Draw(seal, RankSeed{1})
+		if line.Restored() != 2 {
+			t.Errorf("%s: %d restored, want 2", mode, line.Restored())
+		}
+		if line.Exact(0) || line.Exact(last) || !line.Exact(last+1) {
+			t.Errorf("%s: exact at 0 %v, at the last of before %v, behind it %v", mode, line.Exact(0), line.Exact(last), line.Exact(last+1))
+		}
+		if next, released := line.Advance(last+1, 1); released != 1 || next != last+2 {
+			t.Errorf("%s: the first of those who joined since: watermark %d releases %d", mode, next, released)
+		}
+		if next, released := line.Advance(last+2, 10); released != 1 || next != last+6 {
+			t.Errorf("%s: the last of them: watermark %d releases %d", mode, next, released)
+		}
+	}
+	// Lost before the draw closed: behind the draw everybody is in the log.
+	a := admission.Activity{ID: "10001", OpensAt: time.Unix(1000, 0), Fairness: admission.Fairness{Mode: admission.FairnessRandom, DrawClosesBefore: 5 * time.Second}}
+	line := NewLine(a, admission.RoomState{Lost: lost})
+	line.Append([]admission.Place{place(3, time.Unix(900, 0)), place(lost.Through+9, time.Unix(999, 0))})
+	line.Draw(admission.RoomSeal{Root: "aa", Drawn: 1, BeforeMS: 995_000, Last: lost.Through + 5}, RankSeed{1})
+	if line.Exact(Drawn-1) || !line.Exact(Drawn) {
+		t.Error("lost before the draw closed: only the draw itself is not exact")
+	}
+}
+
+// TestProportional: by proportion within the draw and by number behind it, never over the
+// border in one step and never past the last number given.
 func TestProportional(t *testing.T) {
 	for _, c := range []struct {
-		name                  string
-		watermark             uint64
-		people, drawn, joined int64
-		next                  uint64
-		released              int64
+		name      string
+		watermark uint64
+		people    int64
+		crowd     Crowd
+		next      uint64
+		released  int64
 	}{
-		{"a quarter", 0, 250, 1000, 2000, Drawn / 1000 * 250, 250},
-		{"nobody", 5, 0, 1000, 2000, 5, 0},
-		{"the rest of the draw", Drawn - 1, 250, 1000, 2000, Drawn, 250},
-		{"more than there are", 0, 1 << 60, 1000, 2000, Drawn / 1000 * 1000, 1000},
-		{"one", 0, 5, 1, 1, Drawn, 1},
-		{"the first behind the draw", Drawn, 1, 1000, 2000, LateRank(1001) + 1, 1},
-		{"some behind the draw", LateRank(1101), 10, 1000, 2000, LateRank(1111), 10},
-		{"the last", LateRank(1996), 10, 1000, 2000, LateRank(2000) + 1, 5},
-		{"past the last", LateRank(2000) + 1, 10, 1000, 2000, LateRank(2000) + 1, 0},
-		{"nobody behind", Drawn, 10, 1000, 1000, Drawn, 0},
-		{"nobody at all", 0, 10, 0, 0, 0, 0},
-		{"nobody drawn", 0, 10, 0, 3, LateRank(3) + 1, 3},
+		{"a quarter", 0, 250, Crowd{Drawn: 1000, From: 1000, Last: 2000}, Drawn / 1000 * 250, 250},
+		{"nobody", 5, 0, Crowd{Drawn: 1000, From: 1000, Last: 2000}, 5, 0},
+		{"the rest of the draw", Drawn - 1, 250, Crowd{Drawn: 1000, From: 1000, Last: 2000}, Drawn, 250},
+		{"more than there are", 0, 1 << 60, Crowd{Drawn: 1000, From: 1000, Last: 2000}, Drawn / 1000 * 1000, 1000},
+		{"one", 0, 5, Crowd{Drawn: 1, From: 1, Last: 1}, Drawn, 1},
+		{"the first behind the draw", Drawn, 1, Crowd{Drawn: 1000, From: 1200, Last: 2000}, LateRank(1201) + 1, 1},
+		{"some behind the draw", LateRank(1101), 10, Crowd{Drawn: 1000, From: 1000, Last: 2000}, LateRank(1111), 10},
+		{"the last", LateRank(1996), 10, Crowd{Drawn: 1000, From: 1000, Last: 2000}, LateRank(2000) + 1, 5},
+		{"past the last", LateRank(2000) + 1, 10, Crowd{Drawn: 1000, From: 1000, Last: 2000}, LateRank(2000) + 1, 0},
+		{"nobody behind", Drawn, 10, Crowd{Drawn: 1000, From: 1000, Last: 1000}, Drawn, 0},
+		{"numbers end before the draw's", Drawn, 10, Crowd{Drawn: 1000, From: 1000, Last: 900}, Drawn, 0},
+		{"nobody at all", 0, 10, Crowd{}, 0, 0},
+		{"nobody drawn", 0, 10, Crowd{Last: 3}, LateRank(3) + 1, 3},
+		{"in order of joining", 0, 10, Crowd{FIFO: true, Last: 30}, 11, 10},
+		{"on", 11, 10, Crowd{FIFO: true, Last: 30}, 21, 10},
+		{"to the end", 21, 100, Crowd{FIFO: true, Last: 30}, 31, 10},
+		{"and not over it", 31, 100, Crowd{FIFO: true, Last: 30}, 31, 0},
 	} {
-		if next, released := Proportional(c.watermark, c.people, c.drawn, c.joined); next != c.next || released != c.released {
+		if next, released := Proportional(c.watermark, c.people, c.crowd); next != c.next || released != c.released {
 			t.Errorf("%s: watermark %d, %d released, want %d and %d", c.name, next, released, c.next, c.released)
 		}
 	}

@@ -313,7 +313,7 @@ func TestDrawIsVerified(t *testing.T) {
 		{"another rank told", func(s *stage) { s.rank = int64(rank) + 1 }, "could not be verified"},
 		{"another commitment", func(s *stage) { s.queue["draw"].(map[string]any)["commitment"] = strings.Repeat("0", 64) }, "could not be verified"},
 		{"another secret", func(s *stage) { s.queue["draw"].(map[string]any)["secret"] = strings.Repeat("0", 64) }, "could not be verified"},
-		{"joined after the draw", func(s *stage) { s.sequence = 5001 }, "You joined after the draw"},
+		{"joined after the draw", func(s *stage) { s.sequence, s.late = 5001, true }, "You joined after the draw"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage(t)

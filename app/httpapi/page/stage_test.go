@@ -31,6 +31,7 @@ type stage struct {
 	activity map[string]any // guarded by mu, as all that follows
 	queue    map[string]any
 	sequence int
+	late     bool          // joined after the draw
 	site     bool          // the site signs people in
 	pow      int           // leading zero bits that a join must show
 	joined   time.Duration // ago
@@ -114,11 +115,14 @@ func lane(watermark uint64, released, perSecond int) map[string]any {
 // everybody is a watermark above all ranks of the draw and those who came later.
 const everybody = 1<<53 - 1
 
+// drawClosedMS divides those in the stage's draw from those behind it.
+const drawClosedMS = 1_782_388_800_000
+
 func draw() map[string]any {
 	raw, _ := hex.DecodeString(secret)
 	commitment := sha256.Sum256([]byte(string(raw) + "|10001|1"))
 	return map[string]any{
-		"commitment": hex.EncodeToString(commitment[:]), "join_root": strings.Repeat("ab", 32), "drawn": 5000,
+		"commitment": hex.EncodeToString(commitment[:]), "join_root": strings.Repeat("ab", 32), "drawn": 5000, "before_ms": drawClosedMS,
 		"public_value": "beacon round 4,711", "secret": secret,
 	}
 }
@@ -245,8 +249,12 @@ func (s *stage) join(r *http.Request) answer {
 			"kind": "pow", "seed": "c_stage0001", "difficulty": s.pow, "expires_at": stamp(time.Now().Add(time.Minute)),
 		}})
 	}
+	joined := drawClosedMS - 1
+	if s.late {
+		joined++
+	}
 	body := map[string]any{
-		"pass":  jws(map[string]any{"user_id": user, "lane": "default", "sequence": s.sequence}),
+		"pass":  jws(map[string]any{"user_id": user, "lane": "default", "sequence": s.sequence, "joined_ms": joined}),
 		"state": s.queue["state"], "lane": "default", "joined_ms": s.now().Add(-s.joined).UnixMilli(), "next_poll_after_ms": 1000,
 	}
 	if s.rank >= 0 {

@@ -11,15 +11,20 @@ const BEYOND_REACH = 1.2;
 // readPass takes what a pass says of its place.
 export function readPass(pass) {
   const claims = readPayload(pass);
-  return { user: String(claims?.user_id ?? ''), lane: claims?.lane ?? 'default', sequence: claims?.sequence ?? 0 };
+  return { user: String(claims?.user_id ?? ''), lane: claims?.lane ?? 'default', sequence: claims?.sequence ?? 0, joined: claims?.joined_ms ?? 0 };
 }
 
 // rankBySequence is the rank of somebody whom the draw does not cover; null when it does,
 // or when it is not over.
-export function rankBySequence(mode, sequence, draw) {
-  if (mode === 'fifo') return sequence;
-  if (draw?.join_root && sequence > draw.drawn) return DRAWN + sequence;
+export function rankBySequence(mode, place, draw) {
+  if (mode === 'fifo') return place.sequence;
+  if (draw?.join_root && readPass(place.pass).joined >= draw.before_ms) return DRAWN + place.sequence;
   return null;
+}
+
+// aheadByNumber is about how many joined before: some numbers are nobody's.
+function aheadByNumber(sequence, { joined, last }) {
+  return last > joined ? Math.min(Math.floor((sequence - 1) * joined / last), Math.max(joined - 1, 0)) : sequence - 1;
 }
 
 // standing is {rank, released, ahead, low, high, unlikely, share}: people ahead and the
@@ -28,7 +33,7 @@ export function standing(queue, mode, place, rank, now) {
   const lane = queue.lanes.find((l) => l.lane === place.lane) ?? queue.lanes.find((l) => l.lane === 'default')
     ?? { watermark: 0, released: 0, joined: queue.joined, release_per_s: 0 };
   const byRank = mode !== 'fifo' && rank < DRAWN;
-  const position = byRank ? Math.floor(rank / DRAWN * queue.draw.drawn) : place.sequence - 1;
+  const position = byRank ? Math.floor(rank / DRAWN * queue.draw.drawn) : aheadByNumber(place.sequence, queue);
   const ahead = Math.max(0, position - lane.released);
   const all = Math.max(queue.joined, position + 1, 1);
   const found = {

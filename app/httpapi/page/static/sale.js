@@ -187,7 +187,7 @@ export class Sale {
     }
     const mode = activity.fairness.mode;
     const draw = queue.draw ?? {};
-    let rank = rankBySequence(mode, place.sequence, draw);
+    let rank = rankBySequence(mode, place, draw);
     if (draw.secret && draw.join_root && DRAWN_MODES.includes(mode)) rank = await this.#check(draw, place, rank);
     if (rank === null) rank = place.rank ?? null;
     if (rank === null && draw.join_root && this.#opened()) await this.#askRank(signal);
