@@ -145,6 +145,10 @@ func TestNacosCheckAtBoot(t *testing.T) {
 	})
 	t.Run("away with good rules of the last run", func(t *testing.T) {
 		first := f.start("a", nil)
+		eventually(t, 20*time.Second, "the rules in force on disk", func() bool { // saved once they are in force
+			_, err := os.Stat(filepath.Join(f.dir, "a", "rules.last-good.json"))
+			return err == nil
+		})
 		first.kill()
 		second := f.start("a", map[string]string{"nacos.servers": nobody(t)})
 		var status rules.Status
