@@ -28,7 +28,8 @@ if redis.call('EXISTS', KEYS[1]) == 0 then
   anew = 1
   redis.call('HSET', KEYS[1],
     'total', ARGV[2], 'remaining', ARGV[2], 'stock_epoch', '0', 'activity_version', ARGV[1],
-    'opens_at_ms', ARGV[3], 'closes_at_ms', ARGV[4], 'incarnation', time[1], 'run_id', 'none', 'state', 'CLOSED')
+    'opens_at_ms', ARGV[3], 'closes_at_ms', ARGV[4], 'incarnation', time[1], 'run_id', 'none', 'state', 'CLOSED',
+    'freed', '1') -- who had what is not known here
 else
   redis.call('HSET', KEYS[1], 'state', 'CLOSED')
 end

@@ -12,7 +12,7 @@
 -- ARGV[10] 1 if a user may buy again after a cancel, ARGV[11] closes_at_ms, ARGV[12] record_ttl_ms past it
 -- returns  {MISSING} no stock | {1 if it moved, crossed (1 to nothing left, -1 reopened, 0), incarnation, version,
 --          epoch, log length}
--- cost     O(log pending), at most 26 commands
+-- cost     O(log pending), at most 27 commands
 -- clock    the server's TIME, only so that the record outlives an ended activity
 -- on loss  run again: what was done is found done
 if #KEYS ~= 8 or #ARGV ~= 12 then return redis.error_reply('BADARGS effect: want 8 keys and 12 arguments') end
@@ -38,7 +38,7 @@ for i, want in ipairs(kinds) do
   end
 end
 
-local s = redis.call('HMGET', KEYS[1], 'remaining', 'activity_version', 'stock_epoch', 'incarnation')
+local s = redis.call('HMGET', KEYS[1], 'remaining', 'activity_version', 'stock_epoch', 'incarnation', 'freed')
 for i = 1, 4 do
   if not s[i] then return {'MISSING'} end
 end
@@ -72,7 +72,9 @@ redis.call('HSET', KEYS[4], id, state .. '|' .. user .. '|' .. request .. '|' ..
   '|' .. created .. '|' .. order .. '|' .. hash)
 redis.call('ZREM', KEYS[5], id)
 
--- The user: who holds what, and how often they may still try.
+-- The user: who holds what, and how often they may still try. From now on somebody who is no buyer may have an
+-- earlier request, which reserve must look for.
+if not live and s[5] ~= '1' then redis.call('HSET', KEYS[1], 'freed', '1') end
 local attempt, last = '1', ''
 local attempts = redis.call('HGET', KEYS[7], user)
 if attempts then attempt, last = string.match(attempts, '^(%d+)|(.*)$') end

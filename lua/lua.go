@@ -3,9 +3,10 @@
 //
 // Every script begins with a header that says what its keys and arguments are, what
 // it returns, what it costs, which clock it uses and what happens when its reply or
-// its write is lost. It checks the number of its arguments and the type of every key
-// before the first write (BADARGS, WRONGTYPE), so that a refusal wrote nothing. Ids
-// stay strings: a Lua number loses digits beyond 2^53. Replies are arrays.
+// its write is lost. It checks the number of its arguments and the type of every key that
+// it uses (BADARGS, WRONGTYPE), so that a refusal leaves nothing written. Ids
+// stay strings: a Lua number loses digits beyond 2^53. Replies are arrays, or words divided
+// by '|' where an array would cost too much.
 package lua
 
 import (

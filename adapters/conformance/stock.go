@@ -43,6 +43,8 @@ func Stock(t *testing.T, open func(t *testing.T) StockBackend) {
 		{"S11c twins hold one reservation", stockS11c},
 		{"a repeated request tells its current result", stockRepeat},
 		{"an expired record never hides a reservation", stockExpired},
+		{"who was freed learns what became of his request, sold out or not", stockFreed},
+		{"a stock that was lost and made anew remembers who was freed", stockFreedLost},
 		{"sold out carries the mark, also across versions", stockMark},
 		{"fewer units than wanted is sold out without a mark", stockTooFew},
 		{"another activity version is refused", stockVersion},
@@ -498,6 +500,85 @@ func stockExpired(t *testing.T, s *sale) {
 		t.Errorf("a returned request_id held again: %+v", r)
 	}
 	s.remaining(10)
+}
+
+// stockFreed: users who are no buyers any more, and whose records may have expired. What they asked for then has its
+// own result, before the user's other reservation and before SOLD_OUT.
+func stockFreed(t *testing.T, s *sale) {
+	s.rebuy, s.max = true, 3
+	s.warm(3)
+	for i, v := range []func(user string) admission.Verdict{
+		func(u string) admission.Verdict {
+			return s.verdict(u, "request_1", admission.VerdictCreated, admission.OrderCancelled)
+		},
+		func(u string) admission.Verdict {
+			return s.verdict(u, "request_1", admission.VerdictNoCapacity, "")
+		},
+		func(u string) admission.Verdict {
+			v := s.verdict(u, "request_1", admission.VerdictDuplicate, "")
+			v.OrderID, v.ExistingReservationID = "71", "r_"+u+"_request_0"
+			return v
+		},
+	} {
+		user := fmt.Sprintf("7000000%d", i)
+		s.want(admission.Reserved, user, "request_1")
+		verdict := v(user)
+		s.apply(verdict)
+		if err := s.Reopen(t.Context(), s.spec.Ref); err != nil { // NO_CAPACITY closed it
+			t.Fatal(err)
+		}
+		for expired := range 2 {
+			for _, left := range []int{3, 0} {
+				if left == 0 {
+					for other := range 3 {
+						s.want(admission.Reserved, fmt.Sprintf("8000000%d", other), fmt.Sprintf("request_%d%d", i, expired))
+					}
+				}
+				if r := s.want(admission.ReserveSame, user, "request_1"); r.Record.Outcome != verdict.PollOutcome() || r.Record.OrderID != verdict.OrderID {
+					t.Errorf("%s, %d left, expired %d: %+v", verdict.Outcome, left, expired, r.Record)
+				}
+				other := s.args(user, "request_1")
+				other.BodyHash = "h2"
+				if r := s.try(other); r.Code != admission.ReserveBodyConflict {
+					t.Errorf("%s, %d left, expired %d: another body: code %d", verdict.Outcome, left, expired, r.Code)
+				}
+			}
+			for other := range 3 {
+				s.cancelled(fmt.Sprintf("8000000%d", other), fmt.Sprintf("request_%d%d", i, expired))
+			}
+			s.max += 3 // the others come again
+			if err := s.Expire(t.Context(), s.spec.Ref, user, "request_1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func stockFreedLost(t *testing.T, s *sale) {
+	s.rebuy = true
+	s.warm(1)
+	s.want(admission.Reserved, "70000001", "request_1")
+	s.cancelled("70000001", "request_1")
+	if err := s.Lose(t.Context(), s.spec.Ref); err != nil {
+		t.Fatal(err)
+	}
+	s.want(admission.ReserveSame, "70000001", "request_1")
+	if created, err := s.Stock.Warm(t.Context(), s.spec); !created || err != nil {
+		t.Fatalf("warm: created %v, %v", created, err)
+	}
+	s.want(admission.ReserveSame, "70000001", "request_1")
+	s.want(admission.ReserveHolder, "70000001", "request_2") // one attempt was all he had
+	if err := s.Lose(t.Context(), s.spec.Ref); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(t.Context(), s.spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reopen(t.Context(), s.spec.Ref); err != nil {
+		t.Fatal(err)
+	}
+	s.want(admission.ReserveSame, "70000001", "request_1")
+	s.want(admission.ReserveHolder, "70000001", "request_2")
 }
 
 func stockMark(_ *testing.T, s *sale) {

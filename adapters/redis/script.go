@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha1" //nolint:gosec // Redis names scripts by SHA-1
 	"encoding/hex"
+	"strconv"
+	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -30,7 +32,7 @@ func NewScript(name string) *Script {
 func (s *Script) Name() string { return s.name }
 
 // Run executes the script in one round trip (two after NOSCRIPT) and returns its
-// reply, which is always an array of strings and int64. Errors are Faults.
+// reply: an array of strings and int64, or the words of a string. Errors are Faults.
 func (s *Script) Run(ctx context.Context, c goredis.UniversalClient, keys []string, args ...any) ([]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, notSent(s.name, err)
@@ -112,11 +114,18 @@ func (s *Script) reply(cmd *call, err error) ([]any, error) {
 	if err != nil {
 		return nil, Classify(s.name, err)
 	}
-	values, ok := cmd.Val().([]any)
-	if !ok {
-		return nil, wrongShape(s.name, cmd.Val())
+	switch v := cmd.Val().(type) {
+	case []any:
+		return v, nil
+	case string:
+		words := make([]any, 0, 6)
+		for w := range strings.SplitSeq(v, "|") {
+			words = append(words, word(w))
+		}
+		return words, nil
+	default:
+		return nil, wrongShape(s.name, v)
 	}
-	return values, nil
 }
 
 // call is a script command that a client must not re-send after a lost reply. The
@@ -126,6 +135,10 @@ type call struct{ *goredis.Cmd }
 
 // NoRetry implements goredis.Cmder.
 func (*call) NoRetry() bool { return true }
+
+// word is a part of a reply that is one string, divided by '|': text, or a number in digits.
+// In an array a number is an integer and nothing else.
+type word string
 
 // fields reads a script's reply in order and keeps the first wrong shape.
 type fields struct {
@@ -149,6 +162,11 @@ func (f *fields) next() any {
 func (f *fields) int() int64 {
 	v := f.next()
 	n, ok := v.(int64)
+	if w, isWord := v.(word); isWord {
+		var err error
+		n, err = strconv.ParseInt(string(w), 10, 64)
+		ok = err == nil
+	}
 	if !ok && f.err == nil {
 		f.err = wrongShape(f.op, v)
 	}
@@ -158,6 +176,9 @@ func (f *fields) int() int64 {
 func (f *fields) string() string {
 	v := f.next()
 	s, ok := v.(string)
+	if w, isWord := v.(word); isWord {
+		s, ok = string(w), true
+	}
 	if !ok && f.err == nil {
 		f.err = wrongShape(f.op, v)
 	}

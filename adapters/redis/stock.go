@@ -84,7 +84,7 @@ func (k stockKeys) all(user, request string) []string {
 // and times; an older or equal one changes nothing.
 func (s *Stock) Warm(ctx context.Context, spec admission.StockSpec) (created bool, err error) {
 	k := keysOf(spec.Ref)
-	values, err := s.scripts.warm.Run(ctx, s.client, []string{k.stock(), k.soldOut()}, specArgs(spec)...)
+	values, err := s.scripts.warm.Run(ctx, s.client, []string{k.stock(), k.soldOut(), k.rsv()}, specArgs(spec)...)
 	if err != nil {
 		return false, err
 	}
@@ -139,8 +139,10 @@ func (s *Stock) readReserve(a admission.ReserveArgs, values []any) (admission.Re
 		r.Record = admission.RequestRecord{
 			RequestID: a.RequestID, BodyHash: a.BodyHash, ReservationID: a.ReservationID, Outcome: admission.PollQueued,
 		}
-		mark := f.mark()
-		if crossed := f.int(); crossed == 1 && f.err == nil {
+		if len(f.left) == 0 {
+			break
+		}
+		if mark := f.mark(); f.err == nil { // nothing is left since
 			s.options.Crossed(crossing(a.Ref, mark, admission.EventSoldOut))
 		}
 	case "SAME":

@@ -26,6 +26,9 @@ func (s *Stock) Record(ctx context.Context, ref admission.SKURef, userID, reques
 		return admission.RequestRecord{}, Classify("record", err)
 	}
 	if len(values) == 4 && values[0] != nil {
+		if values[2] == nil {
+			values[2] = "" // no order yet
+		}
 		f := fields{op: "record", left: append([]any{requestID}, values...)}
 		r := f.record()
 		return r, f.end()
