@@ -38,6 +38,10 @@ type Row struct {
 
 	// Value takes one sample of a figure that is not a ratio, instead of the two above.
 	Value func() float64
+
+	// Open makes the bed of a row that needs a server, instead of Subject and Baseline. An
+	// error says what is missing: the row is then left out, and told so.
+	Open func() (Bed, error)
 }
 
 // Result is a measured row, as summary.json has it.
@@ -70,13 +74,21 @@ func Full() Plan { return Plan{Pairs: 401, Run: 2 * time.Millisecond} }
 // Quick is the plan of a look before a commit: about half a second a row.
 func Quick() Plan { return Plan{Pairs: 151, Run: 1500 * time.Microsecond} }
 
-// Measure measures one row.
-func (p Plan) Measure(row Row) Result {
+// Measure measures one row. The error is that of its Open.
+func (p Plan) Measure(row Row) (Result, error) {
 	r := Result{Name: row.Name, Against: row.Against, Gate: some(row.Gate), Goal: some(row.Goal)}
 	var samples []float64
-	if row.Value != nil {
+	switch {
+	case row.Value != nil:
 		samples = p.values(row.Value)
-	} else {
+	case row.Open != nil:
+		bed, err := row.Open()
+		if err != nil {
+			return r, err
+		}
+		defer bed.Close()
+		samples = p.on(bed).ratios(bed.Clock, bed.Subject, bed.Baseline)
+	default:
 		subject, baseline := row.Subject(), row.Baseline()
 		clock := threadClock()
 		if row.Wall {
@@ -89,7 +101,7 @@ func (p Plan) Measure(row Row) Result {
 	r.Value = round(quantile(samples, 0.5))
 	r.IQR = round(quantile(samples, 0.75) - quantile(samples, 0.25))
 	r.OK = row.Gate == 0 || r.Value <= row.Gate && r.Allocs <= row.MaxAllocs
-	return r
+	return r, nil
 }
 
 func (p Plan) values(value func() float64) []float64 {
@@ -164,7 +176,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
-func round(x float64) float64 { return math.Round(x*1000) / 1000 }
+func round(x float64) float64 { return math.Round(x*10_000) / 10_000 }
 
 func some(x float64) *float64 {
 	if x == 0 {

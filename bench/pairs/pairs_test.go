@@ -2,6 +2,7 @@ package pairs_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,18 +27,27 @@ func spin(times int) func() pairs.Op {
 //go:noinline
 func work() {}
 
+func measured(t *testing.T, p pairs.Plan, row pairs.Row) pairs.Result {
+	t.Helper()
+	r, err := p.Measure(row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func TestMeasure(t *testing.T) {
 	plan := pairs.Plan{Pairs: 15, Run: time.Millisecond}
-	r := plan.Measure(pairs.Row{Name: "three", Against: "one", Gate: 6, Goal: 3, Subject: spin(300), Baseline: spin(100)})
+	r := measured(t, plan, pairs.Row{Name: "three", Against: "one", Gate: 6, Goal: 3, Subject: spin(300), Baseline: spin(100)})
 	if r.Value < 1.5 || r.Value > 6 || !r.OK || r.Allocs != 0 || *r.Gate != 6 || *r.Goal != 3 {
 		t.Errorf("%+v", r)
 	}
-	r = plan.Measure(pairs.Row{Gate: 0.5, Subject: spin(300), Baseline: spin(100)})
+	r = measured(t, plan, pairs.Row{Gate: 0.5, Subject: spin(300), Baseline: spin(100)})
 	if r.OK {
 		t.Errorf("a gate of half was passed: %+v", r)
 	}
 	var sink []byte
-	r = plan.Measure(pairs.Row{Gate: 1e9, MaxAllocs: 0.5, Baseline: spin(1), Subject: func() pairs.Op {
+	r = measured(t, plan, pairs.Row{Gate: 1e9, MaxAllocs: 0.5, Baseline: spin(1), Subject: func() pairs.Op {
 		return func(n int) {
 			for range n {
 				sink = make([]byte, 10_000)
@@ -48,12 +58,37 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("an allocation was not noticed: %+v", r)
 	}
 	samples := []float64{5, 1, 2, 9, 3}
-	r = pairs.Plan{Pairs: len(samples)}.Measure(pairs.Row{Against: "ms", Value: func() float64 {
+	r = measured(t, pairs.Plan{Pairs: len(samples)}, pairs.Row{Against: "ms", Value: func() float64 {
 		defer func() { samples = samples[1:] }()
 		return samples[0]
 	}})
 	if r.Value != 3 || r.IQR != 3 || r.Gate != nil || !r.OK {
 		t.Errorf("median 3, quartiles 2 and 5, no gate: %+v", r)
+	}
+}
+
+// TestMeasureBed: the clock of a bed counts, not this process's, and the bed is closed.
+func TestMeasureBed(t *testing.T) {
+	spent, closed, longest := time.Duration(0), 0, 0
+	spend := func(each time.Duration) pairs.Op {
+		return func(n int) {
+			spent += time.Duration(n) * each
+			longest = max(longest, n)
+		}
+	}
+	row := pairs.Row{Open: func() (pairs.Bed, error) {
+		return pairs.Bed{
+			Subject: spend(3 * time.Microsecond), Baseline: spend(time.Microsecond),
+			Clock: func() time.Duration { return spent }, Run: 20 * time.Millisecond, Pairs: 10, Close: func() { closed++ },
+		}, nil
+	}}
+	r := measured(t, pairs.Plan{Pairs: 100, Run: time.Millisecond}, row)
+	if r.Value != 3 || r.IQR != 0 || closed != 1 || longest != 20_000 {
+		t.Errorf("%+v, closed %d times, runs of %d", r, closed, longest)
+	}
+	row.Open = func() (pairs.Bed, error) { return pairs.Bed{}, os.ErrNotExist }
+	if _, err := pairs.Quick().Measure(row); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a bed that is missing: %v", err)
 	}
 }
 
@@ -83,8 +118,15 @@ func TestSummary(t *testing.T) {
 			t.Errorf("no %q in %s", name, text)
 		}
 	}
+	if strings.Contains(string(text), "left_out") {
+		t.Errorf("nothing was left out: %s", text)
+	}
+	s.LeftOut = []pairs.Absent{{Name: "d", Why: "no server"}}
 	var b strings.Builder
 	s.Print(&b)
+	if !strings.Contains(b.String(), "left out: d (no server)") {
+		t.Errorf("a row is silently absent:\n%s", b.String())
+	}
 	lines := strings.Split(b.String(), "\n")
 	if !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "FAIL") }) {
 		t.Errorf("the failure is not told:\n%s", b.String())

@@ -15,9 +15,16 @@ type Summary struct {
 	Commit  string   `json:"commit"`
 	Machine string   `json:"machine"`
 	Rows    []Result `json:"rows"`
+	LeftOut []Absent `json:"left_out,omitempty"` // rows that could not be measured here
 }
 
-// OK says that every gate holds.
+// Absent is a row that was left out, and why.
+type Absent struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+// OK says that every gate holds that was measured.
 func (s Summary) OK() bool {
 	for _, r := range s.Rows {
 		if !r.OK {
@@ -55,6 +62,9 @@ func (s Summary) Print(w io.Writer) {
 			number(r.Goal), number(r.Gate), number(&r.Allocs), r.verdict(), r.Against)
 	}
 	t.Flush()
+	for _, a := range s.LeftOut {
+		fmt.Fprintf(w, "left out: %s (%s)\n", a.Name, a.Why)
+	}
 	fmt.Fprintf(w, "\n%s, commit %s; smaller is better, medians\n", s.Machine, s.Commit)
 }
 

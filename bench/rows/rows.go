@@ -15,5 +15,7 @@ func All() []pairs.Row {
 		KeyedLimiters(),
 		Chains(),
 		Wire(),
+		StockScripts(),
+		Orders(),
 	)
 }

@@ -32,7 +32,11 @@ func main() {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "%s\r\x1b[K", row.Name)
-		summary.Rows = append(summary.Rows, plan.Measure(row))
+		if r, err := plan.Measure(row); err != nil {
+			summary.LeftOut = append(summary.LeftOut, pairs.Absent{Name: row.Name, Why: err.Error()})
+		} else {
+			summary.Rows = append(summary.Rows, r)
+		}
 	}
 	summary.Print(os.Stdout)
 	if err := summary.Write(*out); err != nil {
