@@ -66,8 +66,9 @@ func newGate(t *testing.T, target string) *gate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	free := 28000 + time.Now().Nanosecond()%2000
-	g := &gate{host: host, address: net.JoinHostPort("127.0.0.1", strconv.Itoa(free)), conns: map[net.Conn]bool{},
+	at := servers.ReserveWith(t, 1000) // ours also while the gate is shut
+	free := int(at.Port())
+	g := &gate{host: host, address: at.String(), conns: map[net.Conn]bool{},
 		ports: map[int]string{free: port, free + 1000: strconv.Itoa(n + 1000)}}
 	g.open(t)
 	t.Cleanup(func() {
