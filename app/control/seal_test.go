@@ -22,11 +22,11 @@ func TestTwoLeadersSealOneDraw(t *testing.T) {
 	a := b.sale("10001", admission.FairnessRandom)
 	b.join(a, 0, 30)
 	moved := *a
-	moved.Version, moved.OpensAt = 2, a.OpensAt.Add(10*time.Minute)
+	moved.Version, moved.OpensAt = 2, a.OpensAt.Add(2*time.Second)
 	b.room.pages = func(page []admission.Place) []admission.Place { // ten are in the later draw only
 		for i := range page {
 			if page[i].Sequence > 20 {
-				page[i].JoinedAt = a.DrawClosesAt().Add(time.Minute)
+				page[i].JoinedAt = a.DrawClosesAt().Add(time.Second)
 			}
 		}
 		return page
@@ -46,6 +46,7 @@ func TestTwoLeadersSealOneDraw(t *testing.T) {
 	if sealed.Term != 1 || sealed.Seal.Drawn != 20 {
 		t.Fatalf("%+v, want the paused leader's write with 20 people", sealed)
 	}
+	b.round(next, &moved)
 	b.now = moved.OpensAt
 	for range 6 {
 		b.round(next, &moved)
