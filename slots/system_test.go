@@ -151,6 +151,7 @@ func underQuota(t *testing.T, dirs []string) {
 			t.Fatal("no sample")
 		}
 		t.Logf("%.2f of the quota", fraction)
+		sentinelClock.moveOn(d)
 		rules.FeedCPU(fraction)
 	}
 	feed(2 * time.Second)
