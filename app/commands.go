@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -73,7 +75,10 @@ func settingsIn(cmd *cobra.Command, flags *pflag.FlagSet) func() (*config.Config
 
 // warnOfVariables says which variables that look like settings are none, and returns that.
 func warnOfVariables(cmd *cobra.Command) []string {
-	warnings := config.UnknownVariables(os.Environ(), otherVariables...)
+	environ := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return strings.HasPrefix(kv, "SLUICE_TEST_") // where the tests find their servers
+	})
+	warnings := config.UnknownVariables(environ, otherVariables...)
 	for _, w := range warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 	}
