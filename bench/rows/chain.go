@@ -172,11 +172,12 @@ type arrival struct {
 // fill makes the request of an arrival, as httpapi does: in memory that is in the cache. Only
 // what a shopper sends comes from afar.
 func (a *arrival) fill(req *admission.Request, clock limit.Clock) {
-	*req = admission.Request{
-		Now: sale.Add(time.Minute), Mono: int64(clock.Now()), Activity: a.activity, SKU: &a.activity.SKUs[0],
-		RequestID: a.requestID, DeviceHash: a.deviceHash, Bearer: a.bearer, Ticket: a.ticket,
-		SourceKey: a.source, SourcePrefixKey: a.prefix, BodyHash: "sha256:9f86d081884c7d659a2feaa0c55ad015",
-	}
+	*req = admission.Request{}
+	req.Now, req.Mono = sale.Add(time.Minute), int64(clock.Now())
+	req.Activity, req.SKU = a.activity, &a.activity.SKUs[0]
+	req.RequestID, req.DeviceHash, req.Bearer, req.Ticket = a.requestID, a.deviceHash, a.bearer, a.ticket
+	req.SourceKey, req.SourcePrefixKey = a.source, a.prefix
+	req.BodyHash = "sha256:9f86d081884c7d659a2feaa0c55ad015"
 }
 
 // arrivals are shoppers in random order, four behind an address. They lie in memory in the
