@@ -53,7 +53,7 @@ func queues(url string) conformance.QueueBackend {
 
 func openQueue(t *testing.T, url string, c redis.QueueConfig) *redis.Queue {
 	t.Helper()
-	client, err := redis.Open(t.Context(), url, redis.Options{Name: "stock", Timeout: 20 * time.Second})
+	client, err := redis.Open(t.Context(), url, redis.Options{Name: "stock", Timeout: 20 * time.Second, DialTimeout: 20 * time.Second, PoolTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

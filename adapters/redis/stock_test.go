@@ -63,7 +63,7 @@ func openStock(t *testing.T, url string) goredis.UniversalClient {
 
 func openURL(t *testing.T, url string) goredis.UniversalClient {
 	t.Helper()
-	c, err := Open(t.Context(), url, Options{Name: "stock", Timeout: busy, PoolTimeout: busy})
+	c, err := Open(t.Context(), url, Options{Name: "stock", Timeout: busy, PoolTimeout: busy, DialTimeout: busy})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,7 +102,7 @@ func openServers(t *testing.T, total int64) *system {
 
 func openRedis(t *testing.T, url string) goredis.UniversalClient {
 	t.Helper()
-	c, err := redis.Open(t.Context(), url, redis.Options{Name: "stock", Timeout: busy, PoolTimeout: busy})
+	c, err := redis.Open(t.Context(), url, redis.Options{Name: "stock", Timeout: busy, PoolTimeout: busy, DialTimeout: busy})
 	if err != nil {
 		t.Fatal(err)
 	}
