@@ -70,7 +70,7 @@ func (r reservations) bed(clock func(goredis.UniversalClient) time.Duration) (pa
 	}
 	s.anew()
 	return pairs.Bed{
-		Subject: s.many(subject), Baseline: s.many(s.setNX), Run: 4 * time.Millisecond, Pairs: 61,
+		Subject: s.many(subject), Baseline: s.many(s.setNX), Run: 4 * time.Millisecond, Pairs: 41,
 		Clock: func() time.Duration { return clock(c) },
 		Close: func() {
 			_ = c.Close()

@@ -15,6 +15,7 @@ func All() []pairs.Row {
 		KeyedLimiters(),
 		Chains(),
 		Wire(),
+		HTTP(),
 		StockScripts(),
 		Orders(),
 	)

@@ -12,11 +12,19 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/sluice-io/sluice/bench/caller"
 	"github.com/sluice-io/sluice/bench/pairs"
 	"github.com/sluice-io/sluice/bench/rows"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == caller.Argument { // started by a row, see package caller
+		if err := caller.Serve(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "caller:", err)
+			os.Exit(2)
+		}
+		return
+	}
 	quick := flag.Bool("quick", false, "fewer and shorter pairs")
 	only := flag.String("only", "", "only rows whose name contains this text")
 	out := flag.String("out", "bench/out/summary.json", "where the summary goes")
