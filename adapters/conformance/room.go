@@ -43,7 +43,7 @@ func roomJoin(t *testing.T, r admission.Room, activity, user, lane string) (admi
 	if err != nil {
 		return admission.Place{}, err
 	}
-	return r.Join(t.Context(), activity, admission.Place{UserID: user, Lane: lane, Sequence: n})
+	return r.Join(t.Context(), activity, admission.Place{UserID: user, Lane: lane, Sequence: n}, time.Time{})
 }
 
 // roomMembers reads the whole log in pages of about limit.
@@ -153,7 +153,7 @@ func roomArguments(t *testing.T, r admission.Room) {
 		{UserID: "70000001", Lane: long(long("x")) + "y", Sequence: 1},
 		{UserID: "70000001", Lane: "default"}, {UserID: "70000001", Lane: "default", Sequence: -1}, {UserID: "70000001", Lane: "default", Sequence: 1 << 53},
 	} {
-		if p, err := r.Join(t.Context(), a, bad); err == nil {
+		if p, err := r.Join(t.Context(), a, bad, time.Time{}); err == nil {
 			t.Errorf("join %+v: got %+v, want an error", bad, p)
 		}
 	}
@@ -217,17 +217,17 @@ func roomLostNumbers(t *testing.T, r admission.Room) {
 func roomGivenBack(t *testing.T, r admission.Room) {
 	a := fresh(t)
 	was := admission.Place{UserID: "70000001", Lane: "vip", JoinedAt: time.UnixMilli(1782388800123), Sequence: 17}
-	if got, err := r.Join(t.Context(), a, was); err != nil || got != was {
+	if got, err := r.Join(t.Context(), a, was, time.Now()); err != nil || got != was {
 		t.Errorf("got %+v, %v, want %+v", got, err, was)
 	}
 	better := was
 	better.JoinedAt, better.Sequence = was.JoinedAt.Add(-time.Hour), 1
-	if got, err := r.Join(t.Context(), a, better); err != nil || got != was {
+	if got, err := r.Join(t.Context(), a, better, time.Time{}); err != nil || got != was {
 		t.Errorf("a better one: got %+v, %v, want %+v", got, err, was)
 	}
 	anew := mustJoin(t, r, a, "70000002", "default")
 	other := admission.Place{UserID: "70000002", Lane: "default", JoinedAt: was.JoinedAt, Sequence: 3}
-	if got, err := r.Join(t.Context(), a, other); err != nil || got != anew {
+	if got, err := r.Join(t.Context(), a, other, time.Time{}); err != nil || got != anew {
 		t.Errorf("one who has joined anew: got %+v, %v, want %+v", got, err, anew)
 	}
 	if members, _ := roomMembers(t, r, a, 10); len(members) != 2 {
@@ -251,6 +251,11 @@ func roomClose(t *testing.T, r admission.Room) {
 	}
 	if again := mustJoin(t, r, a, "70000001", "default"); again != before {
 		t.Errorf("got %+v, want the place of before %+v", again, before)
+	}
+	// A store that has lost even that is told by who joins there.
+	told, err := r.Join(t.Context(), a+"1", admission.Place{UserID: "70000001", Lane: "default", Sequence: 1}, at)
+	if err != nil || told.JoinedAt.Before(at) {
+		t.Errorf("got %+v, %v, want %v at the least", told, err, at)
 	}
 }
 

@@ -139,7 +139,7 @@ func TestR04FirstCallsAfterAScriptFlush(t *testing.T) {
 		if _, err := n.Claim(t.Context(), admission.ClaimArgs{UserID: "1", Nonce: "nonce-01", RequestID: "request1", BodyHash: "x", Ref: ref, TTL: time.Minute}); err != nil {
 			t.Errorf("claim: %v", err)
 		}
-		if _, err := r.Join(t.Context(), "10001", admission.Place{UserID: "1", Lane: "default", Sequence: 1}); err != nil {
+		if _, err := r.Join(t.Context(), "10001", admission.Place{UserID: "1", Lane: "default", Sequence: 1}, time.Time{}); err != nil {
 			t.Errorf("join: %v", err)
 		}
 	}

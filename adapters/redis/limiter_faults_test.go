@@ -140,7 +140,7 @@ func TestWrongTypeWritesNothing(t *testing.T) {
 	if err := c.SAdd(ctx, roomLogKey("10001", roomGroup(roomPart("1"))), "x").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewRoom(c).Join(ctx, "10001", admission.Place{UserID: "1", Lane: "default", Sequence: 1}); err == nil || c.Exists(ctx, roomUsersKey("10001", roomPart("1"))).Val() != 0 {
+	if _, err := NewRoom(c).Join(ctx, "10001", admission.Place{UserID: "1", Lane: "default", Sequence: 1}, time.Time{}); err == nil || c.Exists(ctx, roomUsersKey("10001", roomPart("1"))).Val() != 0 {
 		t.Errorf("join: got %v; no place must be taken", err)
 	}
 	if err := c.SAdd(ctx, budgetKey(leaseRef), "x").Err(); err != nil {

@@ -54,16 +54,20 @@ func (r *Room) Numbers(ctx context.Context, activityID string, n, known int64) (
 }
 
 // Join gives the user one place; a repeated join reads the same one.
-func (r *Room) Join(ctx context.Context, activityID string, p admission.Place) (admission.Place, error) {
+func (r *Room) Join(ctx context.Context, activityID string, p admission.Place, closed time.Time) (admission.Place, error) {
 	part := roomPart(p.UserID)
 	group := roomGroup(part)
 	joined := "" // by the store's clock
 	if !p.JoinedAt.IsZero() {
 		joined = strconv.FormatInt(p.JoinedAt.UnixMilli(), 10)
 	}
+	notBefore := int64(0)
+	if !closed.IsZero() {
+		notBefore = closed.UnixMilli()
+	}
 	values, err := r.join.Run(ctx, r.client,
 		[]string{roomUsersKey(activityID, part), roomLogKey(activityID, group), roomClosedKey(activityID, group)},
-		p.UserID, p.Lane, p.Sequence, joined)
+		p.UserID, p.Lane, p.Sequence, joined, notBefore)
 	if err != nil {
 		return admission.Place{}, err
 	}

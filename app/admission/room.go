@@ -16,8 +16,10 @@ type Room interface {
 	Numbers(ctx context.Context, activityID string, n, known int64) (first int64, err error)
 	// Join gives the user one place, set if absent; a repeated join returns the place of the
 	// first. A new place joined by the store's clock, unless p says when: a place that is
-	// given back as it was to a room that was lost. One script, one round trip.
-	Join(ctx context.Context, activityID string, p Place) (Place, error)
+	// given back as it was to a room that was lost. closed is when joining for the draw has
+	// closed, zero when the caller does not know of it: no new place is of before, also in a
+	// store that has forgotten CloseDraw. One script, one round trip.
+	Join(ctx context.Context, activityID string, p Place, closed time.Time) (Place, error)
 	// CloseDraw makes at the least JoinedAt of everybody who joins from now on. It never goes back.
 	CloseDraw(ctx context.Context, activityID string, at time.Time) error
 	// Members reads about limit lines of the join log on from a cursor; nil begins. The order

@@ -87,7 +87,7 @@ func (b *bed) join(a *admission.Activity, from, to int) {
 			b.t.Fatal(err)
 		}
 		p := admission.Place{UserID: fmt.Sprint(70_000_000 + n), Lane: waitroom.DefaultLane, Sequence: number}
-		if _, err := b.room.Join(b.t.Context(), a.ID, p); err != nil {
+		if _, err := b.room.Join(b.t.Context(), a.ID, p, time.Time{}); err != nil {
 			b.t.Fatal(err)
 		}
 	}

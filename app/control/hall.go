@@ -204,7 +204,7 @@ func (r *reign) draw(a *admission.Activity, h *hall, next *admission.RoomState) 
 func crowd(a *admission.Activity, s admission.RoomState) waitroom.Crowd {
 	c := waitroom.Crowd{FIFO: a.Fairness.Mode == admission.FairnessFIFO, Drawn: waitroom.InDraw(s), From: s.Seal.Last, Last: s.Last}
 	if s.Lost != nil {
-		c.Last = s.Lost.Through
+		c.Last, c.Through = s.Lost.Last, s.Lost.Through
 	}
 	return c
 }

@@ -128,11 +128,16 @@ func (r *Room) place(ctx context.Context, req *admission.Request) (admission.Pla
 		lane = DefaultLane
 	}
 	strict := r.config.Policy(admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[0].ID}).StrictSequence
-	number, err := r.numbers.take(ctx, a.ID, r.standing(a.ID).state.Last, strict, r.config.Now())
+	known := r.standing(a.ID).state
+	number, err := r.numbers.take(ctx, a.ID, known.Last, strict, r.config.Now())
 	if err != nil {
 		return admission.Place{}, err
 	}
-	place, err := r.config.Store.Join(ctx, a.ID, admission.Place{UserID: req.UserID, Lane: lane, Sequence: number})
+	var closed time.Time
+	if !known.Seal.Zero() {
+		closed = time.UnixMilli(known.Seal.BeforeMS)
+	}
+	place, err := r.config.Store.Join(ctx, a.ID, admission.Place{UserID: req.UserID, Lane: lane, Sequence: number}, closed)
 	if err == nil && place.Sequence != number {
 		r.numbers.giveBack(a.ID, number) // they had a place
 	}
@@ -153,7 +158,7 @@ func (r *Room) restore(ctx context.Context, req *admission.Request, raw string) 
 		return admission.Place{}, nil, false
 	}
 	place := admission.Place{UserID: pass.UserID, Lane: pass.Lane, JoinedAt: pass.JoinedAt, Sequence: pass.Sequence}
-	_, err := r.config.Store.Join(ctx, req.Activity.ID, place)
+	_, err := r.config.Store.Join(ctx, req.Activity.ID, place, time.Time{})
 	r.config.Metrics.Restored.Inc()
 	return place, err, true
 }

@@ -60,11 +60,11 @@ func (s *faultyStore) Numbers(ctx context.Context, activityID string, n, known i
 	return s.Room.Numbers(ctx, activityID, n, known)
 }
 
-func (s *faultyStore) Join(ctx context.Context, activityID string, p admission.Place) (admission.Place, error) {
+func (s *faultyStore) Join(ctx context.Context, activityID string, p admission.Place, closed time.Time) (admission.Place, error) {
 	if s.away != nil {
 		return admission.Place{}, s.away
 	}
-	return s.Room.Join(ctx, activityID, p)
+	return s.Room.Join(ctx, activityID, p, closed)
 }
 
 func (s *faultyStore) State(ctx context.Context, activityID string) (admission.RoomState, error) {
