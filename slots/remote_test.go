@@ -93,7 +93,7 @@ func TestRemoteUserCostsOneRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	client, err := redis.Open(t.Context(), server.URL(), redis.Options{})
+	client, err := redis.Open(t.Context(), server.URL(), redis.Options{Timeout: 20 * time.Second, DialTimeout: 20 * time.Second, PoolTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

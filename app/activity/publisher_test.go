@@ -47,7 +47,7 @@ func openDesk(t *testing.T) *desk {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	client, err := redis.Open(t.Context(), server.URL(), redis.Options{Name: "stock"})
+	client, err := redis.Open(t.Context(), server.URL(), redis.Options{Name: "stock", Timeout: 20 * time.Second, DialTimeout: 20 * time.Second, PoolTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	client, err := redis.Open(t.Context(), store(t), redis.Options{})
+	client, err := redis.Open(t.Context(), store(t), redis.Options{Timeout: 20 * time.Second, DialTimeout: 20 * time.Second, PoolTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

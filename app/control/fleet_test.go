@@ -28,7 +28,7 @@ type fleetBed struct {
 
 func newFleetBed(t *testing.T) *fleetBed {
 	t.Helper()
-	client, err := redis.Open(t.Context(), store(t), redis.Options{})
+	client, err := redis.Open(t.Context(), store(t), redis.Options{Timeout: 20 * time.Second, DialTimeout: 20 * time.Second, PoolTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -351,7 +351,7 @@ func store(t *testing.T) (url string) {
 
 // TestLeadersOnRedis: the same on the store's own locks.
 func TestLeadersOnRedis(t *testing.T) {
-	client, err := redis.Open(t.Context(), store(t), redis.Options{})
+	client, err := redis.Open(t.Context(), store(t), redis.Options{Timeout: 20 * time.Second, DialTimeout: 20 * time.Second, PoolTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

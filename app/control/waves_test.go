@@ -251,7 +251,7 @@ func TestALostAnswerCounts(t *testing.T) {
 
 // TestAPausedLeaderIsFenced: its later writes are refused, of waves and of budgets.
 func TestAPausedLeaderIsFenced(t *testing.T) {
-	client, err := redis.Open(t.Context(), store(t), redis.Options{})
+	client, err := redis.Open(t.Context(), store(t), redis.Options{Timeout: 20 * time.Second, DialTimeout: 20 * time.Second, PoolTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func newBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	client, err := redis.Open(t.Context(), server.URL(), redis.Options{})
+	client, err := redis.Open(t.Context(), server.URL(), redis.Options{Timeout: 20 * time.Second, DialTimeout: 20 * time.Second, PoolTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
