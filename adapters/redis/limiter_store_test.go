@@ -115,7 +115,10 @@ func TestRoundTrips(t *testing.T) {
 			}{
 				"claim": {1, func(ctx context.Context) error { _, err := NewNonces(c).Claim(ctx, claim); return err }},
 				"ask":   {2, func(ctx context.Context) error { _, err := NewLeases(c).Ask(ctx, asks); return err }},
-				"join":  {1, func(ctx context.Context) error { _, err := NewRoom(c).Join(ctx, "1", admission.Place{UserID: "1", Lane: "default", Sequence: 1}, time.Time{}); return err }},
+				"join": {1, func(ctx context.Context) error {
+					_, err := NewRoom(c).Join(ctx, "1", admission.Place{UserID: "1", Lane: "default", Sequence: 1}, time.Time{})
+					return err
+				}},
 			} {
 				_ = call.run(t.Context())
 				ctx, count := CountCommands(t.Context())

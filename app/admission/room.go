@@ -100,9 +100,9 @@ func (s RoomSeal) Zero() bool { return s.Root == "" }
 // RoomLoss tells of places that the store has lost. Whoever holds a pass keeps the place
 // that it says; the log does not have them.
 type RoomLoss struct {
-	Joined  int64 `json:"joined"`  // people who had joined before
-	Last    int64 `json:"last"`    // the greatest sequence number that was known to be given
-	Through int64 `json:"through"` // numbers up to this one may be of places that were lost
+	Joined  int64 `json:"joined"`            // people who had joined before
+	Last    int64 `json:"last"`              // the greatest sequence number that was known to be given
+	Through int64 `json:"through"`           // numbers up to this one may be of places that were lost
 	InDraw  int64 `json:"in_draw,omitempty"` // people with a rank of the draw, when it was lost before the seal: more than the root covers
 }
 
