@@ -141,11 +141,11 @@ func (b *bucket) begin(now Instant, p Policy, uptime time.Duration, jitter float
 	b.need = need
 	b.asked = now
 	b.pace.asked(now.Mono, p.LeaseFor, jitter)
-	b.refillAt.Store(never)
-	b.askAt.Store(never)
 	b.retryAt.Store(b.pace.inHand()) // for those who do not wait for this one
 	a := &asking{want: want, done: make(chan struct{})}
-	b.pending.Store(a)
+	b.pending.Store(a) // first: whoever finds that nobody may ask finds why
+	b.refillAt.Store(never)
+	b.askAt.Store(never)
 	return a, admission.LeaseAsk{
 		Ref: b.ref, Want: want, Weight: p.Weight, LeaseFor: p.LeaseFor, Ramp: p.ramp(uptime),
 	}, true
