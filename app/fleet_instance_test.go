@@ -154,6 +154,19 @@ func (i *instance) alive() bool {
 
 func (i *instance) signal(s syscall.Signal) { _ = syscall.Kill(i.cmd.Process.Pid, s) }
 
+// isReady waits until readiness holds: it asks the stores, and may be lost for a moment while
+// they are slow.
+func (i *instance) isReady() {
+	i.t.Helper()
+	eventually(i.t, patience, i.name+" is ready", func() bool {
+		status, body := i.get(i.ready.Internal, "/readyz", "")
+		if status != http.StatusOK {
+			i.t.Logf("%s: readiness is HTTP %d %s", i.name, status, body)
+		}
+		return status == http.StatusOK
+	})
+}
+
 // kill ends the process and what it started at once, and waits until it is gone.
 func (i *instance) kill() {
 	if i.alive() {

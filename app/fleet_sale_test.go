@@ -100,9 +100,7 @@ func TestFleetSale(t *testing.T) {
 	}
 	f.soldOut(f.simulate(1500, 150, pair).verdict(), 150)
 	for _, i := range pair {
-		if status, _ := i.get(i.ready.Internal, "/readyz", ""); status != 200 {
-			t.Errorf("%s: readiness after the sale: HTTP %d", i.name, status)
-		}
+		i.isReady()
 	}
 }
 
