@@ -61,7 +61,7 @@ func openOrders() (pairs.Bed, error) {
 	return pairs.Bed{
 		Subject: decide(store, next), Baseline: insert(conn, next),
 		Clock: func() time.Duration { return time.Since(start) },
-		Run:   50 * time.Millisecond, Pairs: 41,
+		Run:   15 * time.Millisecond, Pairs: 101,
 		Close: func() {
 			_ = store.Close()
 			_, _ = conn.Exec(context.Background(), "DROP SCHEMA "+schema+" CASCADE")
