@@ -40,7 +40,7 @@ func openOrders() (pairs.Bed, error) {
 	defer cancel()
 	conn, err := pgx.Connect(ctx, servers.Postgres())
 	if err != nil {
-		return pairs.Bed{}, fmt.Errorf("no PostgreSQL at %s: run make servers-up", servers.Postgres())
+		return pairs.Bed{}, fmt.Errorf("no PostgreSQL at %s: run `make servers-up`", must(url.Parse(servers.Postgres())).Host)
 	}
 	schema := "bench_" + strings.ToLower(rand.Text())
 	must(conn.Exec(ctx, "CREATE SCHEMA "+schema))
