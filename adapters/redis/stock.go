@@ -378,9 +378,9 @@ func (s *Stock) Due(ctx context.Context, ref admission.SKURef, now time.Time, li
 		text, _ := v.(string)
 		r, err := parseReservation(ref, ids[i], text)
 		if err != nil {
-			r = admission.Reservation{ID: ids[i], Ref: ref, State: admission.Unreadable}
+			r = admission.Reservation{ID: ids[i], Ref: ref, Unreadable: true}
 		}
-		if r.State == admission.Live || err != nil { // else decided between the two reads: its effect is what it waited for
+		if r.State == admission.Live || r.Unreadable { // else decided between the two reads: its effect is what it waited for
 			due = append(due, r)
 		}
 	}

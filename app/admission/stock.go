@@ -22,7 +22,7 @@ type Stock interface {
 	// MarkSent moves the reservations' next action to due: their message was acknowledged.
 	MarkSent(ctx context.Context, ref SKURef, reservationIDs []string, due time.Time) error
 	// Due lists at most limit reservations in LIVE whose next action time has come. One whose
-	// record cannot be read comes as Unreadable with its id alone, and keeps no other back.
+	// record cannot be read comes as Unreadable, with its id alone, and keeps no other back.
 	Due(ctx context.Context, ref SKURef, now time.Time, limit int) ([]Reservation, error)
 	// Postpone moves one reservation's next action time.
 	Postpone(ctx context.Context, ref SKURef, reservationID string, due time.Time) error
@@ -150,8 +150,6 @@ const (
 	Returned   ReservationState = "RETURNED"
 	Duplicate  ReservationState = "DUPLICATE"
 	NoCapacity ReservationState = "NO_CAPACITY"
-
-	Unreadable ReservationState = "UNREADABLE" // never stored: what Due says of a broken record
 )
 
 // Reservation is one stored reservation.
@@ -165,6 +163,8 @@ type Reservation struct {
 	State     ReservationState
 	OrderID   string
 	CreatedAt time.Time
+
+	Unreadable bool // only the id is known: see Due
 }
 
 // StockTally is conservation in units: Total = Remaining + Live + Created + Paid.

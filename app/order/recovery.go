@@ -125,7 +125,7 @@ func (r *Recovery) round(ctx context.Context, now time.Time, ref admission.SKURe
 	var young, old []admission.Reservation
 	var errs []error
 	for _, d := range due {
-		if d.State == admission.Unreadable {
+		if d.Unreadable {
 			// Its units stay held until somebody looks: reconcile names it too.
 			errs = append(errs, r.postpone(ctx, now, ref, d.ID, report, errUnreadable))
 			continue

@@ -47,7 +47,6 @@ func TestALostRoomLetsNobodyInUnreleased(t *testing.T) {
 	}
 	s := b.draw(1, Drawn/2)
 	b.now = b.a.OpensAt
-	released := map[string]bool{}
 	ask := func() (in map[string]bool) {
 		in = map[string]bool{}
 		for user, pass := range passes {
@@ -57,7 +56,8 @@ func TestALostRoomLetsNobodyInUnreleased(t *testing.T) {
 		}
 		return in
 	}
-	if released = ask(); len(released) == 0 || len(released) == 40 {
+	released := ask()
+	if len(released) == 0 || len(released) == 40 {
 		t.Fatalf("%d released: the test says nothing", len(released))
 	}
 	same := func(when string) {

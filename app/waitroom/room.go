@@ -96,8 +96,11 @@ func (r *Room) Join(ctx context.Context, req *admission.Request, solution, pass 
 	if a.Ended || !req.Now.Before(a.ClosesAt) {
 		return admission.Joined{}, ended
 	}
-	place, err, again := r.restore(ctx, req, pass)
-	if !again {
+	place, again := r.shown(req, pass)
+	var err error
+	if again {
+		err = r.restore(ctx, req, place)
+	} else {
 		if need := r.demand(req, solution); need != nil {
 			return admission.Joined{Need: need}, challengeRequired
 		}
@@ -144,23 +147,28 @@ func (r *Room) place(ctx context.Context, req *admission.Request) (admission.Pla
 	return place, err
 }
 
-// restore stores the place that a pass proves again as it was, where the room was lost
-// and the place is one of before. Set if absent: somebody who has joined anew since keeps
-// that place in the store, and the one of their pass by the pass. again is false for every
-// pass that says nothing of the kind.
-func (r *Room) restore(ctx context.Context, req *admission.Request, raw string) (_ admission.Place, _ error, again bool) {
+// shown is the place that a pass proves, where the room was lost and the place is one of
+// before. ok is false for every pass that says nothing of the kind.
+func (r *Room) shown(req *admission.Request, raw string) (_ admission.Place, ok bool) {
 	s := r.standing(req.Activity.ID)
 	if raw == "" || !s.gone && s.state.Lost == nil {
-		return admission.Place{}, nil, false
+		return admission.Place{}, false
 	}
 	pass, reason := r.config.Ring.VerifyPass(raw, ticket.PassExpect{ActivityID: req.Activity.ID, UserID: req.UserID, DeviceHash: req.DeviceHash})
 	if reason != ticket.OK || !s.gone && pass.Sequence > s.state.Lost.Through {
-		return admission.Place{}, nil, false
+		return admission.Place{}, false
 	}
-	place := admission.Place{UserID: pass.UserID, Lane: pass.Lane, JoinedAt: pass.JoinedAt, Sequence: pass.Sequence}
-	_, err := r.config.Store.Join(ctx, req.Activity.ID, place, time.Time{})
+	return admission.Place{UserID: pass.UserID, Lane: pass.Lane, JoinedAt: pass.JoinedAt, Sequence: pass.Sequence}, true
+}
+
+// restore stores a place again as it was, set if absent: somebody who has joined anew since
+// keeps that place in the store, and the one of their pass by the pass.
+func (r *Room) restore(ctx context.Context, req *admission.Request, p admission.Place) error {
+	if _, err := r.config.Store.Join(ctx, req.Activity.ID, p, time.Time{}); err != nil {
+		return err
+	}
 	r.config.Metrics.Restored.Inc()
-	return place, err, true
+	return nil
 }
 
 // Exchange turns a released pass into a ticket. Everything is decided in memory: the
