@@ -23,8 +23,9 @@ export class Api {
     return this.#call('POST', '/v1/session', { signal, personal: false, body: { user_id: user } });
   }
 
-  join(id, challenge, signal) {
-    return this.#call('POST', `/v1/activities/${id}/queue/join`, { signal, body: challenge ? { challenge } : {} });
+  // join gets a place, or the same again. A pass given with it puts its place back where it was lost.
+  join(id, { challenge, pass }, signal) {
+    return this.#call('POST', `/v1/activities/${id}/queue/join`, { signal, body: { ...(challenge && { challenge }), ...(pass && { pass }) } });
   }
 
   ticket(id, sku, pass, signal) {

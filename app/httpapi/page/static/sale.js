@@ -223,7 +223,7 @@ export class Sale {
     if (this.#rankAt === 0) this.#rankAt = now + Math.random() * RANK_SPREAD;
     if (now < this.#rankAt) return;
     this.#rankAt = now + RANK_SPREAD + Math.random() * RANK_SPREAD;
-    const answer = await this.#api.join(this.#id, '', this.either(signal));
+    const answer = await this.#api.join(this.#id, { pass: this.facts.place.pass }, this.either(signal));
     if (answer.ok && Number.isFinite(answer.body.rank)) this.facts.place.rank = answer.body.rank;
   }
 
@@ -288,7 +288,7 @@ export class Sale {
   }
 
   async #grantJoin(signal, solution = '') {
-    const answer = await this.#api.join(this.#id, solution, signal);
+    const answer = await this.#api.join(this.#id, { challenge: solution }, signal);
     const { body } = answer;
     if (answer.ok && body.pass) {
       this.answered();
