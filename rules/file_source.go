@@ -14,9 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/follow"
 )
 
 // FileSource is a watched file: rules on a developer's machine, and what embedded mode uses.
@@ -35,44 +34,14 @@ type FileSource struct {
 // Name of the source.
 func (s *FileSource) Name() string { return "file " + filepath.Base(s.Path) }
 
-// Run watches until ctx ends.
+// Run follows the file until ctx ends. An error: the file that Create asks for cannot be written.
 func (s *FileSource) Run(ctx context.Context, emit func(Update)) error {
 	if err := s.create(); err != nil {
 		return err
 	}
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watching %s: %w", s.Path, err)
-	}
-	defer w.Close()
-	// The folder, not the file: a rename over the file would leave a watch on the old inode.
-	if err := w.Add(filepath.Dir(s.Path)); err != nil {
-		return fmt.Errorf("watching %s: %w", s.Path, err)
-	}
-	emit(s.look())
-	poll := time.NewTicker(orDuration(s.PollEvery, 3*time.Second))
-	defer poll.Stop()
-	settled := time.NewTimer(0)
-	<-settled.C
-	defer settled.Stop()
-	for {
-		select {
-		case e := <-w.Events:
-			if filepath.Base(e.Name) == filepath.Base(s.Path) && e.Op != fsnotify.Chmod {
-				settled.Reset(orDuration(s.Settle, 20*time.Millisecond))
-			}
-		case err := <-w.Errors:
-			if err != nil { // an overflow: events were lost
-				settled.Reset(orDuration(s.Settle, 20*time.Millisecond))
-			}
-		case <-settled.C:
-			emit(s.look())
-		case <-poll.C:
-			emit(s.look())
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	f := follow.File{Path: s.Path, PollEvery: orDuration(s.PollEvery, 3*time.Second), Settle: orDuration(s.Settle, 20*time.Millisecond)}
+	f.Run(ctx, func() { emit(s.look()) })
+	return nil
 }
 
 func (s *FileSource) create() error {

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -44,6 +45,30 @@ func TestFileSourceWritesDefaultsWhenAbsent(t *testing.T) {
 	kept, err := os.ReadFile(path)
 	if err != nil || string(kept) != string(rules.DefaultDocument()) {
 		t.Fatalf("the file holds %q, %v", kept, err)
+	}
+}
+
+// A system that grants no watch, here for want of the folder, leaves the poll: Run goes on,
+// or the whole process would end.
+func TestFileSourceWithoutAWatchPolls(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "later", "rules.json")
+	src := &rules.FileSource{Path: path, PollEvery: 10 * time.Millisecond}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a failed test only
+	defer cancel()
+	var got []rules.Update
+	err := src.Run(ctx, func(u rules.Update) {
+		if got = append(got, u); len(got) == 1 {
+			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+				t.Error(err)
+			}
+			renameOver(t, path, rules.DefaultDocument())
+		}
+		if u.Raw != nil {
+			cancel()
+		}
+	})
+	if last := got[len(got)-1]; err != nil || !got[0].Absent || string(last.Raw) != string(rules.DefaultDocument()) {
+		t.Errorf("ended with %v after %d updates, the first absent: %t, the last %q, %v", err, len(got), got[0].Absent, last.Raw, last.Err)
 	}
 }
 

@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/sluice-io/sluice/app/follow"
 )
 
 // Times of a Watched file.
@@ -46,50 +45,11 @@ func Watch(path string, use func(Set) error) (*Watched, error) {
 	return w, nil
 }
 
-// Run follows the file until ctx ends, by events of its folder (a file replaced by rename, or by the
-// symbolic link of a mounted secret, has no events of its own) and by polling. Its goroutines end before
-// it returns, and it returns no error: a failed reload is counted and kept instead.
+// Run follows the file until ctx ends. It returns no error: a failed reload is counted and kept instead.
 func (w *Watched) Run(ctx context.Context) {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		w.follow(ctx, nil) // polling alone is slower, not wrong
-		return
-	}
-	defer watcher.Close()
-	go drain(watcher.Errors) // an unread error would block the events; polling covers what it lost
-	if err := watcher.Add(filepath.Dir(w.path)); err != nil {
-		w.follow(ctx, nil)
-		return
-	}
-	w.follow(ctx, watcher.Events)
-}
-
-func drain(errs <-chan error) {
-	for range errs {
-	}
-}
-
-func (w *Watched) follow(ctx context.Context, events <-chan fsnotify.Event) {
-	poll := time.NewTicker(pollEvery)
-	defer poll.Stop()
-	quiet := time.NewTimer(settle)
-	defer quiet.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case _, open := <-events:
-			if !open {
-				events = nil
-				continue
-			}
-			quiet.Reset(settle)
-			continue
-		case <-quiet.C:
-		case <-poll.C:
-		}
+	follow.File{Path: w.path, PollEvery: pollEvery, Settle: settle}.Run(ctx, func() {
 		_ = w.Reload() // counted and kept by Reload itself
-	}
+	})
 }
 
 // Reload reads the file now. Content that was already read is not handed to use again, and a broken file
