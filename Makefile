@@ -5,7 +5,7 @@ SHELL := bash
 .ONESHELL:
 .DEFAULT_GOAL := help
 .PHONY: help run demo test test-ci check fmt tidy vet lint race bench servers-up servers-down servers-status servers-env \
-	browser clean
+	compiler browser clean
 
 SERVERS := adapters/servers/servers.sh
 PACKAGES ?= ./...
@@ -44,8 +44,8 @@ vet: ## go vet
 lint: ## golangci-lint, built once per version into the user's cache
 	@.tools/golangci-lint run
 
-race: ## the tests that need no servers, under the race detector
-	@go test -race -short -timeout 20m $(PACKAGES)
+race: compiler ## the tests that need no servers, under the race detector
+	@CGO_ENABLED=1 go test -race -short -timeout 20m $(PACKAGES)
 
 bench: ## figures beside those of the usual libraries, in a table and in bench/out/summary.json; QUICK=1 for a look
 	@go run ./bench/table $(if $(QUICK),-quick)
@@ -61,6 +61,9 @@ servers-status: ## a table of them; fails when any is down
 
 servers-env: ## export lines for production mode: eval "$(make servers-env)"; SLUICE_STOCK=cluster for the cluster
 	@$(SERVERS) env
+
+compiler: ## the C compiler that the race detector needs
+	@adapters/servers/compiler.sh >/dev/null
 
 browser: ## the browser that the page's test drives
 	@adapters/servers/chromium.sh >/dev/null
