@@ -1,7 +1,10 @@
 package main
 
 import (
+	"time"
+
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/lease"
 	"github.com/sluice-io/sluice/app/waitroom"
 	"github.com/sluice-io/sluice/rules"
 )
@@ -78,8 +81,29 @@ func (s *service) activityQPS(activityID string) (float64, bool) {
 	return 0, true
 }
 
+// leasePolicies are how the buckets of refs and of their activities are leased. An
+// activity's bucket goes by its first SKU's policy, as its burst and its waves do; refs has
+// an activity's SKUs in the order of its document.
+func leasePolicies(snap *rules.Snapshot, refs []admission.SKURef, syncBudget time.Duration) lease.Policies {
+	p := lease.Policies{SyncBudget: syncBudget, Of: make(map[admission.SKURef]lease.Policy, 2*len(refs))}
+	for _, ref := range refs {
+		l := snap.Policy(ref).Lease
+		own := lease.Policy{Strategy: lease.Strategy(l.Strategy.String()), LeaseFor: l.For, Ramp: l.Ramp}
+		if own.Ramp == 0 {
+			own.Ramp = -1 // none; package lease would take its default
+		}
+		p.Of[ref] = own
+		whole := admission.SKURef{ActivityID: ref.ActivityID}
+		if _, ok := p.Of[whole]; !ok {
+			p.Of[whole] = own
+		}
+	}
+	return p
+}
+
 // wantedBudgets are the lease buckets of every SKU on sale and of their activities. An
-// activity without a bound of its own has what its SKUs have together.
+// activity without a bound of its own has what its SKUs have together; its burst is by the
+// policy of its first SKU, as its lease is.
 func (s *service) wantedBudgets() []admission.Budget {
 	var out []admission.Budget
 	for _, a := range s.directory.All() {
@@ -87,20 +111,19 @@ func (s *service) wantedBudgets() []admission.Budget {
 			continue
 		}
 		var sum float64
-		var lease rules.LeasePolicy
+		first := s.policy(admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[0].ID}).Lease
 		for i := range a.SKUs {
 			ref := admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[i].ID}
 			p := s.policy(ref)
 			r := p.RSys()
 			sum += r.Rate
-			lease = p.Lease
 			out = append(out, admission.Budget{Ref: ref, PolicyVersion: p.PolicyVersion, Mode: max(p.Mode, s.mode()), Rate: r.Rate, Burst: p.Lease.Burst(r.Rate), Binding: r.Binding, EmittedAt: s.now()})
 		}
 		whole := admission.Budget{Ref: admission.SKURef{ActivityID: a.ID}, Rate: sum, Binding: "skus", EmittedAt: s.now()}
 		if all, ok := s.activityQPS(a.ID); ok && all < sum {
 			whole.Rate, whole.Binding = all, "activity_max_qps"
 		}
-		whole.Burst = lease.Burst(whole.Rate)
+		whole.Burst = first.Burst(whole.Rate)
 		out = append(out, whole)
 	}
 	return out

@@ -225,12 +225,7 @@ func (s *service) apply() {
 	refs := s.directory.SKUs(s.now())
 	s.gate.Apply(snap, refs, s.clock.Now())
 	s.board.Serve(refs, func(ref admission.SKURef) time.Duration { return snap.Policy(ref).LocalSoldOutTTL })
-	policies := lease.Policies{SyncBudget: s.budgetsInForce().LeaseAsk, Of: map[admission.SKURef]lease.Policy{}}
-	for _, ref := range refs {
-		l := snap.Policy(ref).Lease
-		policies.Of[ref] = lease.Policy{Strategy: lease.Strategy(l.Strategy.String()), LeaseFor: l.For, Ramp: l.Ramp}
-	}
-	s.leases.Apply(policies)
+	s.leases.Apply(leasePolicies(snap, refs, s.budgetsInForce().LeaseAsk))
 	s.limiterBreaker.Apply(breakerPolicy(snap.Guards.Breaker))
 	s.stockBreaker.Apply(breakerPolicy(snap.Guards.Breaker))
 	if err := s.ring.SetActive(snap.TicketKeyID); err != nil {
