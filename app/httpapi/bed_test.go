@@ -179,17 +179,19 @@ type got struct {
 func (g got) str(name string) string { s, _ := g.JSON[name].(string); return s }
 func (g got) num(name string) int64  { n, _ := g.JSON[name].(float64); return int64(n) }
 
-// send does one request in process. "Name: value" lines are headers; a line without a
-// value removes one of the defaults.
+// send does one request in process. "Name: value" lines are headers, instead of the
+// defaults of their name; a line without a value only removes one.
 func (b *bed) send(t testing.TB, method, target, body string, headers ...string) got {
 	t.Helper()
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	r.Header = submitHeaders(body)
 	for _, line := range headers {
-		name, value, _ := strings.Cut(line, ": ")
+		name, _, _ := strings.Cut(line, ": ")
 		r.Header.Del(name)
-		if value != "" {
-			r.Header.Set(name, value)
+	}
+	for _, line := range headers {
+		if name, value, _ := strings.Cut(line, ": "); value != "" {
+			r.Header.Add(name, value)
 		}
 	}
 	if method == http.MethodGet || method == http.MethodHead {

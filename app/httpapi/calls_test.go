@@ -205,6 +205,8 @@ func TestGuard(t *testing.T) {
 			{"JSON patch", "{}", []string{"Content-Type: application/json-patch+json"}, 415},
 			{"gzip", "{}", []string{"Content-Encoding: gzip"}, 415},
 			{"identity, gzip", "{}", []string{"Content-Encoding: identity, gzip"}, 415},
+			{"identity twice", "{}", []string{"Content-Encoding: identity", "Content-Encoding: identity"}, 415},
+			{"identity, then gzip", "{}", []string{"Content-Encoding: identity", "Content-Encoding: gzip"}, 415},
 			{"no length", "", []string{"Content-Length", "Content-Type"}, 411},
 			{"no type, no body", "", []string{"Content-Type"}, map[bool]int{true: 200, false: 415}[optional]},
 			{"charset", c.body, []string{`Content-Type: Application/JSON; charset="UTF-8"`}, map[string]int{"submit": 202}[c.name]},

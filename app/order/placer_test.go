@@ -163,6 +163,29 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+// A script of a later version may answer what this one does not know: the script has run,
+// so that is an unknown result, and no place in an array.
+func TestPlaceTakesACodeItDoesNotKnowForUnknown(t *testing.T) {
+	for _, code := range []admission.ReserveCode{admission.ReserveNone, admission.ReserveClosed + 1, 255} {
+		s := openEmbedded(t, 5)
+		p := placerOn(t, s, answeringStock{Stock: &s.stock, code: code}, nil)
+		d := p.Place(t.Context(), s.request(1, 1, 1))
+		if d.Outcome != admission.DependencyUnavailable || d.Reason != admission.ReasonStockResultUnknown || d.Cause == nil {
+			t.Errorf("code %d: %+v", code, d)
+		}
+	}
+}
+
+// answeringStock answers every reservation with one code.
+type answeringStock struct {
+	admission.Stock
+	code admission.ReserveCode
+}
+
+func (a answeringStock) Reserve(context.Context, admission.ReserveArgs) (admission.ReserveResult, error) {
+	return admission.ReserveResult{Code: a.code}, nil
+}
+
 func place(user, try int, quantity int64) func(*testing.T, *system, *order.Placer) {
 	return func(t *testing.T, s *system, p *order.Placer) {
 		t.Helper()
@@ -202,6 +225,17 @@ func TestPlaceSendsThoughTheClientHasGone(t *testing.T) {
 	case <-sent:
 	default:
 		t.Error("not sent: the client's leaving stopped what follows the reservation")
+	}
+}
+
+func TestPlaceWaitsForReplicasThoughTheClientHasGone(t *testing.T) {
+	s := openEmbedded(t, 5)
+	s.queue.send = func(func() error) error { return admission.ErrUnknownResult }
+	ctx, cancel := context.WithCancel(t.Context())
+	stock := &leavingStock{faultyStock: &s.stock, leave: cancel}
+	p := placerOn(t, s, stock, func(pc *order.PlacerConfig) { pc.WaitReplicas = 2 })
+	if d := p.Place(ctx, s.request(1, 1, 1)); d.Refused() || stock.asked != 1 {
+		t.Errorf("%+v after %d waits: the client's leaving stopped the wait for replicas", d, stock.asked)
 	}
 }
 
@@ -261,9 +295,12 @@ func (l *leavingStock) Reserve(ctx context.Context, a admission.ReserveArgs) (ad
 	return r, err
 }
 
-func (l *leavingStock) Replicas(context.Context, admission.SKURef, int, time.Duration) error {
+func (l *leavingStock) Replicas(ctx context.Context, _ admission.SKURef, _ int, within time.Duration) error {
 	l.asked++
-	return l.replicas
+	if until, bounded := ctx.Deadline(); !bounded || time.Until(until) > within {
+		return errors.New("a wait without an end")
+	}
+	return errors.Join(ctx.Err(), l.replicas)
 }
 
 func placerOn(t *testing.T, s *system, stock admission.Stock, change func(*order.PlacerConfig)) *order.Placer {
