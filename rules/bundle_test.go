@@ -21,7 +21,7 @@ func TestDefaultBundle(t *testing.T) {
 		burst int64
 	}{
 		{"source", s.SourceLimit.Limit, 1000, 2000},
-		{"prefix", s.PrefixLimit.Limit, 10_000, 20_000},
+		{"prefix", s.PrefixLimit, 10_000, 20_000},
 		{"user", p.User.For("70000001"), 0.5, 3},
 		{"status", s.StatusLimit.For("70000001"), 4, 10},
 		{"join", s.JoinLimit.For("70000001"), 2, 5},

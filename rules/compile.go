@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"math/big"
 	"sync"
 	"time"
 
@@ -40,7 +41,7 @@ func Compile(b *Bundle) *Snapshot {
 	s.TicketLimit = l.keyed(DimensionTicket, nil)
 	s.SourceLimit = l.keyed(DimensionSource, nil)
 	s.sources = l.sources()
-	s.PrefixLimit = tenfold(s.SourceLimit)
+	s.PrefixLimit = tenfold(s.SourceLimit.Limit)
 	s.fallback = l.policy(&Admission{}, "")
 	for i := range e.Admission.Rules {
 		a := &e.Admission.Rules[i]
@@ -111,7 +112,7 @@ func newLadder(b *Bundle) *ladder {
 		}
 		d.shadows = d.shadows || o.Shadow
 		d.byKey[o.Key] = append(d.byKey[o.Key], override{o.ActivityID, o.SKUID, o.Shadow,
-			Limit{o.PerSecond, o.Burst, at("limits.overrides", i)}})
+			NewLimit(o.PerSecond, o.Burst, at("limits.overrides", i))})
 	}
 	return l
 }
@@ -120,9 +121,9 @@ func newLadder(b *Bundle) *ladder {
 func (l *ladder) keyed(d Dimension, policy *policyRate) Keyed {
 	k := Keyed{overrides: l.overrides[d]}
 	def := l.shipped.Limits.rate(d)
-	k.Limit = Limit{def.PerSecond, def.Burst, "default limits." + d}
+	k.Limit = NewLimit(def.PerSecond, def.Burst, "default limits."+d)
 	if r := l.bundle.Limits.rate(d); r != nil {
-		limit := Limit{r.PerSecond, r.Burst, "limits." + d}
+		limit := NewLimit(r.PerSecond, r.Burst, "limits."+d)
 		if r.Shadow {
 			k.Shadow = &limit
 		} else {
@@ -144,7 +145,11 @@ func (l *ladder) keyed(d Dimension, policy *policyRate) Keyed {
 		}
 	}
 	if policy != nil {
-		limit := Limit{orFloat(policy.rate, k.Limit.PerSecond), orInt(policy.burst, k.Limit.Burst), policy.where}
+		limit := k.Limit // what the policy leaves out
+		if policy.rate != nil {
+			limit = NewLimit(*policy.rate, limit.Burst, "")
+		}
+		limit.Burst, limit.Rule = orInt(policy.burst, limit.Burst), policy.where
 		if policy.shadow {
 			k.Shadow, k.shadowItems = &limit, nil
 		} else {
@@ -182,7 +187,7 @@ func (l *ladder) sources() []SourceOverride {
 	for i, o := range l.bundle.Limits.Overrides.Rules {
 		if o.Dimension == DimensionSource {
 			prefix, _ := parseSource(o.Key)
-			list = append(list, SourceOverride{prefix, Limit{o.PerSecond, o.Burst, at("limits.overrides", i)}, o.Shadow})
+			list = append(list, SourceOverride{prefix, NewLimit(o.PerSecond, o.Burst, at("limits.overrides", i)), o.Shadow})
 		}
 	}
 	for i := range l.bundle.Sentinel.Hotspot.Rules {
@@ -204,7 +209,9 @@ func (r *HotspotRule) limit(threshold int64, where string) Limit {
 	l := Limit{PerSecond: float64(threshold) / float64(r.DurationInSec), Burst: threshold + r.BurstCount, Rule: where}
 	if threshold == 0 {
 		l.Burst = 0 // closed, whatever the burst
+		return l
 	}
+	l.whole = fitting(big.NewRat(threshold, int64(r.DurationInSec)*1000))
 	return l
 }
 
@@ -219,16 +226,10 @@ func (r *HotspotRule) items(where string) map[string]Limit {
 	return items
 }
 
-func tenfold(k Keyed) Keyed {
-	wide := func(l Limit) Limit {
-		return Limit{min(l.PerSecond*prefixFactor, ceilingRate), l.Burst * prefixFactor, l.Rule + " x 10"}
-	}
-	out := Keyed{Limit: wide(k.Limit)}
-	if k.Shadow != nil {
-		s := wide(*k.Shadow)
-		out.Shadow = &s
-	}
-	return out
+// tenfold is the limit of a /24 or /48. No product overflows: see ceilingBurst. A shadow
+// limit of addresses has none: what it would refuse is counted by address alone.
+func tenfold(l Limit) Limit {
+	return NewLimit(min(l.PerSecond*prefixFactor, ceilingRate), l.Burst*prefixFactor, l.Rule+" x 10")
 }
 
 func (l *Limits) rate(d Dimension) *Rate {

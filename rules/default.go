@@ -52,6 +52,10 @@ const (
 	ceilingBits     = 24      // 17 million digests: minutes of a phone
 	ceilingRate     = 1e9     // tokens a second: the limiters' clock has nanoseconds
 	ceilingFill     = 1 << 62 // ns to fill a bucket
+
+	// ceilingBurst is a tenth, for prefixes, of what the limiter store's scripts can count: thousandths
+	// of a token, exactly up to 2^53.
+	ceilingBurst = 1 << 53 / 1000 / prefixFactor
 )
 
 // Defaults of the overload machine.

@@ -21,9 +21,10 @@ const (
 
 // Limit is one resolved rate. The zero value is closed.
 type Limit struct {
-	PerSecond float64 // tokens a second; 0 closes
-	Burst     int64   // capacity in tokens; 0 closes
-	Rule      string  // where it was written, for explain: "limits.user", "sentinel.hotspot[0]"
+	PerSecond float64   // tokens a second; 0 closes
+	Burst     int64     // capacity in tokens; 0 closes
+	Rule      string    // where it was written, for explain: "limits.user", "sentinel.hotspot[0]"
+	whole     wholeRate // PerSecond, exactly; see Whole
 }
 
 // Keyed is the limits of one dimension (for users and devices, of one SKU): one for every

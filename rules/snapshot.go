@@ -22,7 +22,7 @@ type Snapshot struct {
 	Shadows  SentinelRules // evaluated on ShadowResource entries, never enforced
 
 	SourceLimit Keyed // of an address; use SourceOverrides for its keys
-	PrefixLimit Keyed // of its /24 or /48: ten times as much
+	PrefixLimit Limit // of its /24 or /48: ten times as much
 	StatusLimit Keyed // by user_id
 	JoinLimit   Keyed // by user_id
 	TicketLimit Keyed // by user_id

@@ -369,6 +369,10 @@ func checkRate(rep *report, ratePath, burstPath string, perSecond float64, burst
 		rep.fault(burstPath, "%d is negative; write 0 to close", burst)
 		ok = false
 	}
+	if burst > ceilingBurst {
+		rep.fault(burstPath, "%d is above %d tokens: a limiter counts thousandths in numbers exact to 2^53, and a prefix has %d times the burst", burst, int64(ceilingBurst), prefixFactor)
+		ok = false
+	}
 	if !ok || perSecond == 0 || burst == 0 {
 		return
 	}

@@ -182,12 +182,10 @@ func (g *Gate) limited(stage admission.Stage, reason admission.Reason, d limit.D
 // maxRetryAfter bounds what a caller is told: a closed limiter knows no time.
 const maxRetryAfter = time.Hour
 
-// maxQuota is the greatest integer that a header's structured field may hold (RFC 9651).
-const maxQuota = 999_999_999_999_999
-
-// quota describes a bucket for the RateLimit headers.
+// quota describes a bucket for the RateLimit headers, whose integers hold fifteen digits
+// (RFC 9651): more than any burst that the rules let through.
 func quota(r limit.Rate, d limit.Decision) admission.Quota {
-	q := admission.Quota{Limit: min(r.Burst(), maxQuota), Window: r.FillTime(), Remaining: min(d.Remaining, maxQuota)}
+	q := admission.Quota{Limit: r.Burst(), Window: r.FillTime(), Remaining: d.Remaining}
 	if r.Burst() > 0 {
 		q.Reset = time.Duration(float64(r.FillTime()) * float64(r.Burst()-d.Remaining) / float64(r.Burst()))
 	}

@@ -41,15 +41,11 @@ func (g *Gate) remoteUser(v *visit) admission.Decision {
 	return admission.Decision{}
 }
 
-// remoteTake spells a rate in whole tokens a period, rounded down: a thousandth of a token
-// a second when it is slow, a thousandth of the rate's unit when it is fast.
+// remoteTake charges one request at the rule's own rate, as the script can count it.
 func remoteTake(req *admission.Request, l rules.Limit) admission.Take {
-	tokens, period := l.PerSecond*1e3, 1_000*time.Second
-	if l.PerSecond < 1 {
-		tokens, period = l.PerSecond*1e6, 1_000_000*time.Second
-	}
+	tokens, period := l.Whole()
 	return admission.Take{
 		Key:       "rl:user:" + admission.UserTag(req.UserID) + ":a:" + req.Activity.ID + ":s:" + req.SKU.ID,
-		Algorithm: admission.TokenBucket, Tokens: int64(tokens), Period: period, Capacity: l.Burst, Cost: 1,
+		Algorithm: admission.TokenBucket, Tokens: tokens, Period: period, Capacity: l.Burst, Cost: 1,
 	}
 }

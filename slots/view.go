@@ -65,14 +65,9 @@ func (r *rates) of(key string) limit.Rate {
 	return r.common
 }
 
-// rate converts a limit that the rules have validated; one that they had not would be closed.
-func rate(l rules.Limit) limit.Rate {
-	r, err := limit.NewRate(l.PerSecond, l.Burst)
-	if err != nil {
-		return limit.Rate{}
-	}
-	return r
-}
+// rate converts a limit that the rules have validated, or a part of one. None closes but
+// one that says so: at the bounds a limiter takes the nearest that it can hold.
+func rate(l rules.Limit) limit.Rate { return limit.NearestRate(l.PerSecond, l.Burst) }
 
 func (p *policy) userRate(userID string) limit.Rate       { return p.user.of(userID) }
 func (p *policy) deviceRate(deviceHash string) limit.Rate { return p.device.of(deviceHash) }
@@ -145,9 +140,9 @@ func (g *Gate) Apply(s *rules.Snapshot, serve []admission.SKURef, now limit.Inst
 		w.penalty = rule // the rules have validated it; none if they ever did not
 	}
 	if g.prefixes == nil {
-		g.prefixes, _ = limit.NewStripes(prefixStripes, rate(s.PrefixLimit.Limit)) // a constant power of two
+		g.prefixes, _ = limit.NewStripes(prefixStripes, rate(s.PrefixLimit)) // a constant power of two
 	} else {
-		g.prefixes.SetRate(now, rate(s.PrefixLimit.Limit))
+		g.prefixes.SetRate(now, rate(s.PrefixLimit))
 	}
 	w.callRates[admission.CallTicket] = newRates(s.TicketLimit)
 	w.callRates[admission.CallJoin] = newRates(s.JoinLimit)

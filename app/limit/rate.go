@@ -53,6 +53,18 @@ func NewRate(perSecond float64, burst int64) (Rate, error) {
 	return newRate(int64(interval), burst)
 }
 
+// NearestRate is [NewRate] for a rate that was derived from a valid one, such as a twentieth
+// of it: what lies beyond a bound is brought to the bound. Only a rate or a burst that is
+// not above zero is closed.
+func NearestRate(perSecond float64, burst int64) Rate {
+	if !(perSecond > 0) || burst <= 0 {
+		return Rate{}
+	}
+	interval := int64(min(max(math.Ceil(1e9/perSecond), 1), maxWindow))
+	r, _ := newRate(interval, min(burst, maxWindow/interval)) // within both bounds
+	return r
+}
+
 // NewRatePer returns a rate of tokens per period, exact for rates that are awkward per
 // second ("10 a minute"). The same rules hold as for [NewRate]; period must be positive.
 func NewRatePer(tokens int64, period time.Duration, burst int64) (Rate, error) {

@@ -139,3 +139,25 @@ func TestL02RetryAfterIsNeverShort(t *testing.T) {
 		}
 	}
 }
+
+// TestNearestRate closes nothing that is above zero, and is NewRate within its bounds.
+func TestNearestRate(t *testing.T) {
+	for _, c := range []struct {
+		perSecond float64
+		burst     int64
+		closed    bool
+		most      int64 // of the burst
+	}{
+		{1, 5, false, 5}, {0.3, 7, false, 7}, {1e12, 5, false, 5}, {1e-30, 5, false, 1}, {math.SmallestNonzeroFloat64, 1, false, 1},
+		{1, math.MaxInt64, false, 1 << 62 / 1_000_000_000}, {math.Inf(1), 3, false, 3},
+		{0, 5, true, 0}, {-1, 5, true, 0}, {1, 0, true, 0}, {1, -1, true, 0}, {math.NaN(), 5, true, 0},
+	} {
+		r := limit.NearestRate(c.perSecond, c.burst)
+		if r.Closed() != c.closed || r.Burst() != c.most || r.FillTime() < 0 {
+			t.Errorf("%v/s burst %d: %+v", c.perSecond, c.burst, r)
+		}
+		if exact, err := limit.NewRate(c.perSecond, c.burst); err == nil && exact != r {
+			t.Errorf("%v/s burst %d: %+v, NewRate has %+v", c.perSecond, c.burst, r, exact)
+		}
+	}
+}
