@@ -67,7 +67,7 @@ func (f *fleet) crowd(people int, at ...*instance) (*client.Client, []client.Per
 	out := make([]client.Person, people)
 	for n := range out {
 		p := client.Person{UserID: strconv.Itoa(7_700_000 + n), Device: fmt.Sprintf("device-%016d", n), Address: fmt.Sprintf("10.1.%d.%d", n/200, n%200+1)}
-		if p.Session, err = session.Mint(set.First(), p.UserID, time.Hour, time.Now().Add(-5*time.Second)); err != nil {
+		if p.Session, err = session.Mint(set.First(), session.MintClaims{UserID: p.UserID}, time.Hour, time.Now().Add(-5*time.Second)); err != nil {
 			f.t.Fatal(err)
 		}
 		out[n] = p

@@ -19,7 +19,7 @@ const devSessionTTL = 12 * time.Hour
 // settings demand of a session; no file is read.
 func (s *service) signIn(userID string) (string, time.Time, error) {
 	now := s.now()
-	token, err := session.MintWith(*s.signer.Load(), session.MintClaims{
+	token, err := session.Mint(*s.signer.Load(), session.MintClaims{
 		UserID: userID, Issuer: s.config.SessionIssuer, Audience: s.config.SessionAudience,
 	}, devSessionTTL, now)
 	return token, now.Add(devSessionTTL), err

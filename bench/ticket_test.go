@@ -9,6 +9,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/keys"
 	"github.com/sluice-io/sluice/app/ticket"
 )
@@ -44,7 +45,7 @@ func newTicketCase(b *testing.B) ticketCase {
 	now := time.UnixMilli(1782388800000)
 	claims := ticket.Claims{
 		ActivityID: "10001", SKUID: "90001", UserID: "70000001",
-		DeviceHash: ticket.DeviceHash("device-0123456789"), ActivityVersion: 8, PathID: "p_7vKh2P8wQz1x",
+		DeviceHash: admission.DeviceHash("device-0123456789"), ActivityVersion: 8, PathID: "p_7vKh2P8wQz1x",
 		Nonce:     derive.Nonce("70000001", "10001", "90001", 8, 0),
 		NotBefore: now, ExpiresAt: now.Add(30 * time.Second),
 	}

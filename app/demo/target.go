@@ -118,7 +118,7 @@ func signer(f Flags, getenv func(string) string) (func(string, time.Time) (strin
 	sign := func(userID string, now time.Time) (string, error) {
 		c := claims
 		c.UserID = userID
-		return session.MintWith(key, c, 2*time.Hour, now.Add(-5*time.Second)) // nbf: a server's clock may be behind
+		return session.Mint(key, c, 2*time.Hour, now.Add(-5*time.Second)) // nbf: a server's clock may be behind
 	}
 	if _, err := sign("1", time.Now()); err != nil {
 		return nil, exit.Code(exit.Usage, fmt.Errorf("session keys %s: %w", path, err))

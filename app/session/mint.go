@@ -20,14 +20,9 @@ type MintClaims struct {
 }
 
 // Mint signs a session for the development sign-in and the demonstration, valid from now for ttl (whole
-// seconds, at least one). It is MintWith for a user and nothing else.
-func Mint(key keys.Key, userID string, ttl time.Duration, now time.Time) (string, error) {
-	return MintWith(key, MintClaims{UserID: userID}, ttl, now)
-}
-
-// MintWith signs a session that says more. An error tells that the key cannot sign or names the claim that
-// a Verifier would refuse.
-func MintWith(key keys.Key, c MintClaims, ttl time.Duration, now time.Time) (string, error) {
+// seconds, at least one). An error tells that the key cannot sign or names the claim that a Verifier would
+// refuse.
+func Mint(key keys.Key, c MintClaims, ttl time.Duration, now time.Time) (string, error) {
 	signing, ok := key.SigningKey()
 	if !ok {
 		return "", fmt.Errorf("mint session: %v cannot sign", key)

@@ -62,7 +62,7 @@ func TestMintedSessionsOfEveryKindAreVerified(t *testing.T) {
 	} {
 		k := must[keys.Key](t)(create(name))
 		v := verifierOf(t, session.Config{Issuer: "idp", Audience: "sluice"}, must[keys.Key](t)(keys.NewOct("other")), k)
-		raw := must[string](t)(session.MintWith(k, session.MintClaims{
+		raw := must[string](t)(session.Mint(k, session.MintClaims{
 			UserID: "9223372036854775807", Region: "eu-1", Tier: "gold", Issuer: "idp", Audience: "sluice",
 		}, time.Minute, now))
 		want := session.Identity{UserID: "9223372036854775807", Region: "eu-1", Tier: "gold", ExpiresAt: now.Add(time.Minute)}
@@ -189,7 +189,7 @@ func TestASetOfOneNeedsNoKid(t *testing.T) {
 func TestARememberedSessionEndsOnTime(t *testing.T) {
 	k := must[keys.Key](t)(keys.NewOct("k"))
 	v := verifierOf(t, session.Config{}, k)
-	raw := must[string](t)(session.Mint(k, "7", time.Minute, now))
+	raw := must[string](t)(session.Mint(k, session.MintClaims{UserID: "7"}, time.Minute, now))
 	end := now.Add(time.Minute + session.DefaultLeeway)
 	for _, tc := range []struct {
 		at   time.Time
@@ -208,7 +208,7 @@ func TestARememberedSessionEndsOnTime(t *testing.T) {
 func TestAKeyChangeForgetsWhatTheOldKeysVerified(t *testing.T) {
 	old, next := must[keys.Key](t)(keys.NewOct("k")), must[keys.Key](t)(keys.NewOct("k"))
 	v := verifierOf(t, session.Config{}, old)
-	raw := must[string](t)(session.Mint(old, "7", time.Minute, now))
+	raw := must[string](t)(session.Mint(old, session.MintClaims{UserID: "7"}, time.Minute, now))
 	if _, reason := v.Verify(raw, now); reason != session.OK {
 		t.Fatal(reason)
 	}
@@ -237,7 +237,7 @@ func TestSwapDuringVerify(t *testing.T) {
 	v := verifierOf(t, session.Config{Remember: 64}, a, b)
 	var raws []string
 	for user := range 200 { // more than are remembered
-		raws = append(raws, must[string](t)(session.Mint(a, fmt.Sprint(user+1), time.Minute, now)))
+		raws = append(raws, must[string](t)(session.Mint(a, session.MintClaims{UserID: fmt.Sprint(user + 1)}, time.Minute, now)))
 	}
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -265,10 +265,10 @@ func TestSwapDuringVerify(t *testing.T) {
 func TestMintRefusesWhatAVerifierWould(t *testing.T) {
 	k := must[keys.Key](t)(keys.NewOct("k"))
 	for name, err := range map[string]error{
-		"user":   second(session.Mint(k, "x", time.Minute, now)),
-		"ttl":    second(session.Mint(k, "7", time.Millisecond, now)),
-		"region": second(session.MintWith(k, session.MintClaims{UserID: "7", Region: "a b"}, time.Minute, now)),
-		"key":    second(session.Mint(keys.Key{}, "7", time.Minute, now)),
+		"user":   second(session.Mint(k, session.MintClaims{UserID: "x"}, time.Minute, now)),
+		"ttl":    second(session.Mint(k, session.MintClaims{UserID: "7"}, time.Millisecond, now)),
+		"region": second(session.Mint(k, session.MintClaims{UserID: "7", Region: "a b"}, time.Minute, now)),
+		"key":    second(session.Mint(keys.Key{}, session.MintClaims{UserID: "7"}, time.Minute, now)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
@@ -290,7 +290,7 @@ func TestConfigIsChecked(t *testing.T) {
 func TestRecallAllocatesNothing(t *testing.T) {
 	k := must[keys.Key](t)(keys.NewEC("k"))
 	v := verifierOf(t, session.Config{}, k)
-	raw := must[string](t)(session.Mint(k, "70000001", time.Minute, now))
+	raw := must[string](t)(session.Mint(k, session.MintClaims{UserID: "70000001"}, time.Minute, now))
 	v.Verify(raw, now)
 	if n := testing.AllocsPerRun(100, func() { v.Verify(raw, now) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -300,7 +300,7 @@ func TestRecallAllocatesNothing(t *testing.T) {
 func FuzzVerify(f *testing.F) {
 	k := must[keys.Key](f)(keys.NewOct("k"))
 	v := verifierOf(f, session.Config{}, k)
-	good := must[string](f)(session.Mint(k, "7", time.Minute, now))
+	good := must[string](f)(session.Mint(k, session.MintClaims{UserID: "7"}, time.Minute, now))
 	for _, seed := range []string{good, "", "..", "e30.e30.", good + ".", unsigned(f, `{"alg":"none"}`, claims())} {
 		f.Add(seed)
 	}
@@ -313,7 +313,7 @@ func FuzzVerify(f *testing.F) {
 
 func BenchmarkVerify(b *testing.B) {
 	k := must[keys.Key](b)(keys.NewOct("k"))
-	raw := must[string](b)(session.Mint(k, "70000001", time.Minute, now))
+	raw := must[string](b)(session.Mint(k, session.MintClaims{UserID: "70000001"}, time.Minute, now))
 	b.Run("remembered", func(b *testing.B) {
 		v := verifierOf(b, session.Config{}, k)
 		b.ReportAllocs()
@@ -324,7 +324,7 @@ func BenchmarkVerify(b *testing.B) {
 	b.Run("first", func(b *testing.B) {
 		raws := make([]string, 4096) // more than are remembered, so that each time is a first one
 		for i := range raws {
-			raws[i] = must[string](b)(session.Mint(k, fmt.Sprint(i+1), time.Minute, now))
+			raws[i] = must[string](b)(session.Mint(k, session.MintClaims{UserID: fmt.Sprint(i + 1)}, time.Minute, now))
 		}
 		v := verifierOf(b, session.Config{Remember: 64}, k)
 		b.ReportAllocs()

@@ -142,7 +142,7 @@ func TestK04_CrossActivityAndUnicodeIDs(t *testing.T) {
 		"SKU B":                            {func(e *ticket.Expect) { e.SKUID = "90002" }, admission.TokenInvalid},
 		"path p2":                          {func(e *ticket.Expect) { e.PathID = "p_7vKh2Q" }, admission.TokenInvalid},
 		"another user":                     {func(e *ticket.Expect) { e.UserID = "70000002" }, admission.TokenInvalid},
-		"another device":                   {func(e *ticket.Expect) { e.DeviceHash = ticket.DeviceHash("other") }, admission.TokenInvalid},
+		"another device":                   {func(e *ticket.Expect) { e.DeviceHash = admission.DeviceHash("other") }, admission.TokenInvalid},
 		"version 9":                        {func(e *ticket.Expect) { e.ActivityVersion = 9 }, admission.TokenExpired},
 		"version 9 with a path of its own": {func(e *ticket.Expect) { e.ActivityVersion, e.PathID = 9, "p_of_nine" }, admission.TokenExpired},
 		"version 10":                       {func(e *ticket.Expect) { e.ActivityVersion = 10 }, admission.TokenInvalid},

@@ -5,14 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"hash"
 	"io"
 	"strconv"
 	"sync"
 
-	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/keys"
 )
 
@@ -75,29 +73,6 @@ func RequestID(nonce string) string {
 
 func shortID(prefix string, sum []byte) string {
 	return prefix + base64.RawURLEncoding.EncodeToString(sum[:shortLen])
-}
-
-// BodyHash is hex SHA-256(activity_id|sku_id|user_id|quantity) over canonical values: what a request_id
-// is bound to.
-func BodyHash(activityID, skuID, userID string, quantity int64) string {
-	var buf [4 * (admission.MaxDecimalLen + 1)]byte
-	b := append(buf[:0], activityID...)
-	b = append(b, '|')
-	b = append(b, skuID...)
-	b = append(b, '|')
-	b = append(b, userID...)
-	b = append(b, '|')
-	b = strconv.AppendInt(b, quantity, 10)
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
-}
-
-// DeviceHash is "sha256:" and the hex SHA-256 of exactly the bytes of X-Device-Id.
-func DeviceHash(deviceID string) string {
-	var buf [admission.MaxDeviceIDLen]byte // a longer one, refused elsewhere, only costs an allocation
-	sum := sha256.Sum256(append(buf[:0], deviceID...))
-	out := append(make([]byte, 0, len(devicePrefix)+deviceHexLen), devicePrefix...)
-	return string(hex.AppendEncode(out, sum[:]))
 }
 
 // NewPathID makes an activity's dynamic path from 9 random bytes: "p_" and 12 characters. It is a filter

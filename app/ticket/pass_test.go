@@ -7,12 +7,13 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/ticket"
 )
 
 func samplePass() ticket.Pass {
 	return ticket.Pass{
-		ActivityID: "10001", UserID: "70000001", DeviceHash: ticket.DeviceHash("device-0123456789"),
+		ActivityID: "10001", UserID: "70000001", DeviceHash: admission.DeviceHash("device-0123456789"),
 		Lane: "default", JoinedAt: opening, Sequence: 17,
 	}
 }
@@ -36,7 +37,7 @@ func TestPassRoundTrip(t *testing.T) {
 		p := ticket.Pass{
 			ActivityID: formatUint(rapid.Uint64Range(1, 1<<63-1).Draw(t, "activity_id")),
 			UserID:     formatUint(rapid.Uint64Range(1, 1<<63-1).Draw(t, "user_id")),
-			DeviceHash: ticket.DeviceHash(rapid.String().Draw(t, "device")),
+			DeviceHash: admission.DeviceHash(rapid.String().Draw(t, "device")),
 			Lane:       rapid.StringMatching(`[A-Za-z0-9._:-]{1,32}`).Draw(t, "lane"),
 			JoinedAt:   time.UnixMilli(rapid.Int64Range(0, 1<<53-1).Draw(t, "joined_ms")),
 			Sequence:   rapid.Int64Range(1, 1<<53-1).Draw(t, "sequence"),

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/ticket"
 )
 
@@ -136,7 +137,7 @@ func drawClaims(t *rapid.T) ticket.Claims {
 		ActivityID:      decimal.Draw(t, "activity_id"),
 		SKUID:           decimal.Draw(t, "sku_id"),
 		UserID:          decimal.Draw(t, "user_id"),
-		DeviceHash:      ticket.DeviceHash(rapid.StringMatching(`[A-Za-z0-9._:-]{16,128}`).Draw(t, "device")),
+		DeviceHash:      admission.DeviceHash(rapid.StringMatching(`[A-Za-z0-9._:-]{16,128}`).Draw(t, "device")),
 		ActivityVersion: rapid.Int64Range(1, 1<<53-1).Draw(t, "activity_version"),
 		PathID:          id.Draw(t, "path_id"),
 		Nonce:           id.Draw(t, "nonce"),

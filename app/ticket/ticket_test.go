@@ -47,7 +47,7 @@ func sampleClaims() ticket.Claims {
 		ActivityID:      "10001",
 		SKUID:           "90001",
 		UserID:          "70000001",
-		DeviceHash:      ticket.DeviceHash("device-0123456789"),
+		DeviceHash:      admission.DeviceHash("device-0123456789"),
 		ActivityVersion: 8,
 		PathID:          "p_7vKh2P",
 		Nonce:           "n_01JZZZZZZZZZ",
@@ -268,7 +268,7 @@ func TestTheLargestTicketFits(t *testing.T) {
 	const largest = "9223372036854775807"
 	c := ticket.Claims{
 		ActivityID: largest, SKUID: largest, UserID: largest,
-		DeviceHash:      ticket.DeviceHash("d"),
+		DeviceHash:      admission.DeviceHash("d"),
 		ActivityVersion: 1<<53 - 1,
 		PathID:          strings.Repeat("p", admission.MaxIDLen),
 		Nonce:           strings.Repeat("n", admission.MaxIDLen),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/ticket"
 )
@@ -43,7 +44,7 @@ func (b *binding) flags(cmd *cobra.Command) {
 
 func (b *binding) hash() string {
 	if b.device != "" {
-		return ticket.DeviceHash(b.device)
+		return admission.DeviceHash(b.device)
 	}
 	return b.deviceHash
 }

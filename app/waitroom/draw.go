@@ -41,11 +41,6 @@ func (s Secret) Commitment(activityID string, version int64) [sha256.Size]byte {
 	return sha256.Sum256([]byte(string(s[:]) + "|" + activityID + "|" + strconv.FormatInt(version, 10)))
 }
 
-// Verify reports whether the revealed secret is the one that was committed to.
-func (s Secret) Verify(commitment [sha256.Size]byte, activityID string, version int64) bool {
-	return s.Commitment(activityID, version) == commitment
-}
-
 // Seed is HMAC-SHA256(secret, join root "|" public value). The join root is its lower-case hex text, the
 // public value the text that the operator configured; "" means that the operator must be trusted.
 func (s Secret) Seed(joinRoot, publicValue string) RankSeed {

@@ -38,10 +38,10 @@ func secretOf(t testing.TB, activityID string, version int64) waitroom.Secret {
 func TestDrawByHand(t *testing.T) {
 	secret := secretOf(t, "10001", 1)
 	commitment := sha256.Sum256([]byte(string(secret[:]) + "|10001|1"))
-	if secret.Commitment("10001", 1) != commitment || !secret.Verify(commitment, "10001", 1) {
+	if secret.Commitment("10001", 1) != commitment {
 		t.Error("commitment differs")
 	}
-	if secret.Verify(commitment, "10001", 2) || secretOf(t, "10001", 2) == secret || secretOf(t, "10002", 1) == secret {
+	if secret.Commitment("10001", 2) == commitment || secretOf(t, "10001", 2) == secret || secretOf(t, "10002", 1) == secret {
 		t.Error("secrets of two activities or versions are not told apart")
 	}
 

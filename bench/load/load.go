@@ -20,11 +20,6 @@ func Constant(perSecond float64) Schedule {
 	return func(i int) time.Duration { return time.Duration(float64(i) / perSecond * float64(time.Second)) }
 }
 
-// Bursts is size requests at once, every period. size must be above 0.
-func Bursts(size int, period time.Duration) Schedule {
-	return func(i int) time.Duration { return time.Duration(i/size) * period }
-}
-
 // Then is the first n requests of a schedule and, from the moment after, those of another.
 func Then(n int, first Schedule, after time.Duration, next Schedule) Schedule {
 	return func(i int) time.Duration {

@@ -23,8 +23,6 @@ func TestSchedules(t *testing.T) {
 	}{
 		{"constant, first", load.Constant(200), 0, 0},
 		{"constant", load.Constant(200), 300, 1500 * time.Millisecond},
-		{"burst, last of the first", load.Bursts(10, time.Second), 9, 0},
-		{"burst, first of the third", load.Bursts(10, time.Second), 20, 2 * time.Second},
 		{"then, before", load.Then(10, load.Constant(10), 5*time.Second, load.Constant(1)), 9, 900 * time.Millisecond},
 		{"then, at", load.Then(10, load.Constant(10), 5*time.Second, load.Constant(1)), 10, 5 * time.Second},
 		{"then, after", load.Then(10, load.Constant(10), 5*time.Second, load.Constant(1)), 12, 7 * time.Second},
@@ -58,10 +56,12 @@ func TestNoCoordinatedOmission(t *testing.T) {
 	})
 }
 
+func atOnce(int) time.Duration { return 0 }
+
 func TestInFlightIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, peak atomic.Int64
-		_, err := load.Run(context.Background(), load.Config{Requests: 100, Schedule: load.Bursts(100, time.Second), MaxInFlight: 7}, func(context.Context, load.Shot) {
+		_, err := load.Run(context.Background(), load.Config{Requests: 100, Schedule: atOnce, MaxInFlight: 7}, func(context.Context, load.Shot) {
 			peak.Store(max(peak.Load(), now.Add(1)))
 			time.Sleep(time.Millisecond)
 			now.Add(-1)

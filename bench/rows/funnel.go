@@ -171,7 +171,7 @@ func (f *funnel) requests(people int) [][]byte {
 			ActivityID: f.activity.ID, SKUID: sku.SKUID, UserID: user, DeviceHash: admission.DeviceHash(device), ActivityVersion: f.activity.Version,
 			PathID: f.activity.PathID, Nonce: "n_nonce_of_" + user, NotBefore: now.Add(-time.Second), ExpiresAt: now.Add(time.Hour),
 		}))
-		bearer := must(session.Mint(f.session, user, time.Hour, now.Add(-time.Second)))
+		bearer := must(session.Mint(f.session, session.MintClaims{UserID: user}, time.Hour, now.Add(-time.Second)))
 		body := `{"request_id":"` + id + `","activity_id":"10001","sku_id":"90001","quantity":1}`
 		all[n] = fmt.Appendf(nil, "POST /s/%s/%s HTTP/1.1\r\nHost: sale.example.com\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\n"+
 			"Accept: application/json\r\nAccept-Language: en-GB,en;q=0.9\r\nX-Forwarded-For: 203.%d.%d.%d\r\nContent-Type: application/json\r\n"+

@@ -21,8 +21,8 @@ const (
 var errArguments = errors.New("an argument is out of range")
 
 // Memory implements admission.Leases in this process: the arithmetic of lease_ask.lua and
-// lease_budget.lua, for simulations in virtual time and for the sandbox. The suite that
-// the Redis store passes ties the two together.
+// lease_budget.lua, for simulations in virtual time. The suite that the Redis store passes
+// ties the two together.
 type Memory struct {
 	clock func() time.Time // the server's wall clock; it may step
 
