@@ -116,7 +116,7 @@ func (s *Source) Run(ctx context.Context, emit func(rules.Update)) error {
 	for {
 		select {
 		case <-pushed:
-			push.worked(s.cfg.Now())
+			push.worked()
 			if reads = 0; !look() {
 				repeat.Reset(again)
 			}
@@ -210,7 +210,7 @@ func (p *push) stop() {
 	}
 }
 
-func (p *push) worked(time.Time) { p.missAt = time.Time{} }
+func (p *push) worked() { p.missAt = time.Time{} }
 
 func (p *push) missed(now time.Time) {
 	if p.missAt.IsZero() {

@@ -35,7 +35,7 @@ type Request struct {
 	BodyHash string
 
 	// What the stages found.
-	Holder Holder        // set by the sold-out stage when this user holds a reservation
+	Holder Holder        // of this user's reservation, when nothing new is to be had: after a sold-out mark or the closing
 	Record RequestRecord // what the request came to: of Queued, Replayed, AlreadyPurchased, ReplayRejected
 	Quota  Quota         // of the user dimension, for the RateLimit headers
 

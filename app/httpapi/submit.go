@@ -101,8 +101,8 @@ func readDevice(r *http.Request, req *admission.Request) *fieldError {
 	return nil
 }
 
-// holderDecision answers somebody who holds a reservation from memory. Holder is set
-// only after a sold-out mark, when nothing new can be bought anyway.
+// holderDecision answers somebody who holds a reservation from memory. Holder is set only
+// after a sold-out mark or the closing, when nothing new can be bought anyway.
 func holderDecision(req *admission.Request) admission.Decision {
 	h := req.Holder
 	if h.ReservationID == "" {
