@@ -130,27 +130,30 @@ func NewGate(c Config) (*Gate, error) {
 // Enter decides a submit from path and headers, in memory. The entry is over when it
 // returns: a slow body must not count as a slow request.
 func (g *Gate) Enter(req *admission.Request) admission.Decision {
+	req.Visit = nil // an earlier pass is no pass
 	v := g.visit(req)
 	if v == nil {
 		return notReady
 	}
 	req.Visit = v
 	v.counted = g.top.arrived(req)
-	g.passThrough(v.view.enter, v, admission.CallSubmit)
+	v.passed = g.passThrough(v.view.enter, v, admission.CallSubmit)
 	return v.decision
 }
 
-// Reserve takes a seat, a token and the nonce. The entry is left when the request ends,
-// with the error that Sentinel's breaker counts.
+// Reserve takes a seat, a token and the nonce, for a request that this gate's Enter let pass
+// and for no other: not for one that nobody entered, one that was refused, nor the copy of one
+// that passed, whose names are not those that were verified. The entry is left when the
+// request ends, with the error that Sentinel's breaker counts.
 func (g *Gate) Reserve(ctx context.Context, req *admission.Request) admission.Decision {
 	v, ok := req.Visit.(*visit)
-	if ok && v.gate == g && v.req == req && v.inside.ctx == nil {
-		v.decision = admission.Decision{}
-	} else if v = g.visit(req); v == nil { // nobody entered, a copy did, or it is inside already
-		return notReady
-	} else {
-		g.name(v)
+	if !ok || v.gate != g || v.req != req || !v.passed || req.UserID == "" || req.Nonce == "" {
+		return notEntered
 	}
+	if v.inside.ctx != nil { // inside already: another entry, which is left as well
+		v = v.again()
+	}
+	v.decision = admission.Decision{}
 	v.ctx, v.budgets = ctx, g.config.Budgets()
 	rules.TickSentinel() // the body took its time
 	if enter(v.view.reserve, v) {
@@ -188,15 +191,16 @@ func (g *Gate) Call(call admission.Call, req *admission.Request) admission.Decis
 }
 
 // passThrough enters a chain and leaves it at once.
-func (g *Gate) passThrough(c *chain, v *visit, call admission.Call) {
+func (g *Gate) passThrough(c *chain, v *visit, call admission.Call) (passed bool) {
 	g.arrived(v.req.Mono)
 	if !enter(c, v) {
-		return
+		return false
 	}
 	if shadow := g.shadowEntry(v, call); shadow != nil {
 		shadow.leave(nil)
 	}
 	v.leave(nil)
+	return true
 }
 
 // ChargeSource counts a request that the guard refused against its source; the answer
@@ -226,6 +230,12 @@ func (g *Gate) Identify(req *admission.Request) admission.Decision {
 // notReady: no rules are in force. Nothing is admitted without them.
 var notReady = admission.Decision{Outcome: admission.DependencyUnavailable, Stage: admission.StageMode, Reason: admission.ReasonNotReady, RetryAfter: time.Second}
 
+// notEntered: whoever serves this request left the first chain out, or did not heed it.
+var notEntered = admission.Decision{
+	Outcome: admission.DependencyUnavailable, Stage: admission.StageMode, Reason: admission.ReasonNotReady, RetryAfter: time.Second,
+	Cause: errors.New("reserve without a pass of enter"),
+}
+
 // visit begins a visit under the rules in force; nil: there are none.
 func (g *Gate) visit(req *admission.Request) *visit {
 	w := g.view.Load()
@@ -244,6 +254,14 @@ func (g *Gate) visit(req *admission.Request) *visit {
 	}
 	v.args[argSKU], v.args[argActivity] = v.policy.skuArg, v.policy.activityArg
 	return v
+}
+
+// again is the same visit before its second chain, with nothing taken.
+func (v *visit) again() *visit {
+	return &visit{
+		gate: v.gate, req: v.req, view: v.view, policy: v.policy, scope: v.scope,
+		userKey: v.userKey, deviceKey: v.deviceKey, userRate: v.userRate, passed: v.passed, args: v.args,
+	}
 }
 
 // name makes the keys of a verified user and device on this SKU.

@@ -29,6 +29,7 @@ type visit struct {
 	deviceKey uint64
 	userRate  limit.Rate
 	counted   bool // among the top
+	passed    bool // the first chain
 	decision  admission.Decision
 	inside    inside // the entry that it is in, if any
 	args      [argCount]any

@@ -381,15 +381,15 @@ func TestHazardExitOnce(t *testing.T) {
 // exit leave the seats free.
 func TestT05SeatsAfterPanicAndUnderABarrier(t *testing.T) {
 	b := newBed(t, quiet(`"admission":[{"activity_id":"10001","sku_id":"90001","policy_version":1,"max_in_flight":5}]`))
-	for range 5 {
+	for i := 1; i <= 5; i++ {
 		func() {
-			req := b.request("7")
+			req := b.request(fmt.Sprint(i))
 			var d admission.Decision
 			defer func() {
 				_ = recover()
 			}()
 			defer func() { req.End(d) }()
-			d = b.gate.Reserve(t.Context(), req)
+			d = b.gate.Reserve(t.Context(), enter7(b, req))
 			panic("handler")
 		}()
 	}
@@ -412,7 +412,7 @@ func TestT05SeatsAfterPanicAndUnderABarrier(t *testing.T) {
 	var shed atomic.Int64
 	requests := make([]*admission.Request, 500)
 	for i := range requests {
-		requests[i] = b.request(fmt.Sprint(100 + i))
+		requests[i] = enter7(b, b.request(fmt.Sprint(100+i)))
 	}
 	for _, req := range requests {
 		wg.Go(func() {

@@ -59,23 +59,62 @@ func TestVisitsAreNobodyElses(t *testing.T) {
 	}
 }
 
-// TestACopyHasNoVisit: what the first chain found belongs to the request that it saw.
-func TestACopyHasNoVisit(t *testing.T) {
+// TestReserveWantsAPass: the second chain admits what passed the first and nothing else,
+// whatever the service around it forgot.
+func TestReserveWantsAPass(t *testing.T) {
 	b := newBed(t, quiet(""))
-	req := enter7(b, b.request("7"))
-	other := *req
+	refused := func(why string, req *admission.Request) {
+		t.Helper()
+		spent := false
+		b.spend = func(context.Context, admission.SKURef) (func(), admission.Decision) {
+			spent = true
+			return func() {}, admission.Decision{}
+		}
+		d := b.gate.Reserve(t.Context(), req)
+		b.want(d, admission.DependencyUnavailable, admission.StageMode)
+		if d.Cause == nil || spent || b.claims.Load() != 0 || b.gate.view.Load().policy(req.Ref()).seats.InFlight() != 0 {
+			t.Errorf("%s: cause %v, token spent: %v, %d claims", why, d.Cause, spent, b.claims.Load())
+		}
+	}
+	named := b.request("7")
+	named.UserID, named.Nonce = "7", "n_nonce_of_7"
+	refused("nobody entered", named)
+
+	forged := b.request("7")
+	forged.Ticket = "forged"
+	b.want(b.gate.Enter(forged), admission.TokenInvalid, admission.StageTicket)
+	forged.Nonce = "n_nonce_of_7"
+	refused("the first chain refused", forged)
+
+	tooLate := enter7(b, b.request("7"))
+	b.mode = admission.ModeClosed
+	b.want(b.gate.Enter(tooLate), admission.OverloadedClosed, admission.StageMode)
+	refused("entered again, and refused then", tooLate)
+	b.mode = admission.ModeNormal
+
+	noRules := enter7(b, b.request("6"))
+	w := b.gate.view.Swap(nil)
+	b.want(b.gate.Enter(noRules), admission.DependencyUnavailable, admission.StageMode)
+	b.gate.view.Store(w)
+	refused("entered again when no rules were in force", noRules)
+
+	original := enter7(b, b.request("7"))
+	other := *original
 	other.UserID, other.Nonce, other.RequestID = "8", "n_nonce_of_8", "request-8"
-	defer other.End(admission.Decision{Outcome: admission.Queued})
-	var claimed []string
-	b.claim = func(_ context.Context, a admission.ClaimArgs) (admission.ClaimResult, error) {
-		claimed = append(claimed, a.UserID)
-		return admission.ClaimResult{Claim: admission.ClaimFirst}, nil
-	}
-	b.want(b.gate.Reserve(t.Context(), &other), admission.Pass, admission.StageNone)
-	b.want(b.gate.Reserve(t.Context(), req), admission.Pass, admission.StageNone)
-	if fmt.Sprint(claimed) != "[8 7]" {
-		t.Errorf("claims of %v", claimed)
-	}
+	refused("a copy", &other)
+
+	another := newBed(t, quiet(""))
+	refused("another gate's", enter7(another, another.request("7")))
+
+	nameless := enter7(b, b.request("8"))
+	nameless.UserID = ""
+	refused("no user", nameless)
+	bare := enter7(b, b.request("9"))
+	bare.Nonce = ""
+	refused("no nonce", bare)
+
+	b.want(b.gate.Reserve(t.Context(), original), admission.Pass, admission.StageNone)
+	original.End(admission.Decision{Outcome: admission.Queued})
 }
 
 // TestBothChainsUnderOneSetOfRules: a request whose body was on its way when the rules
@@ -134,6 +173,7 @@ func TestReserveAgainWhileInside(t *testing.T) {
 	node := stat.GetOrCreateResourceNode("seckill.reserve", base.ResTypeWeb)
 	before := node.CurrentConcurrency()
 	req := b.inside("7")
+	b.apply(quiet(`"stages":{"remote_user":"on"}`)) // refuses, but whoever came before goes by the rules of then
 	b.want(b.gate.Reserve(t.Context(), req), admission.Pass, admission.StageNone)
 	if got := node.CurrentConcurrency(); got != before+2 {
 		t.Errorf("concurrency rose by %d, want 2", got-before)
