@@ -176,7 +176,7 @@ func (s *service) buildKeys() error {
 func (s *service) buildRules() error {
 	c := s.config
 	applier := rules.Config{
-		InstanceID: c.InstanceID, LastGood: lastGoodRules(c),
+		InstanceID: c.InstanceID, LastGood: lastGoodRules(c), Origin: rulesOrigin(c),
 		Now: time.Now, Log: s.log, Metrics: rules.NewMetrics(s.registry), KnowsKey: s.ring.Has,
 	}
 	switch c.RulesSource {
@@ -256,9 +256,9 @@ func (s *service) buildFunnel() error {
 	hasher := limit.NewHasher()
 	s.gate, err = slots.NewGate(slots.Config{
 		Mode: s.mode,
-		Verify: func(token string, now time.Time) (string, string, bool) {
+		Verify: func(token string, now time.Time) (string, bool) {
 			id, reason := s.sessions.Verify(token, now)
-			return id.UserID, "", reason == session.OK
+			return id.UserID, reason == session.OK
 		},
 		Ring: s.ring, Board: s.board, Nonces: guard.NewNonces(s.stores.nonces, s.limiterBreaker), Hasher: hasher, Clock: s.clock.Now,
 		Spend: func(ctx context.Context, ref admission.SKURef) (func(), admission.Decision) {

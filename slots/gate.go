@@ -24,7 +24,7 @@ type Config struct {
 	// Mode is the worst mode of operator, cluster and instance; the policy's own is added here.
 	Mode func() admission.Mode
 	// Verify checks a session; ok is false for none that we signed.
-	Verify func(token string, now time.Time) (userID, lane string, ok bool)
+	Verify func(token string, now time.Time) (userID string, ok bool)
 	Ring   Tickets
 	Board  *soldout.Board
 	// Spend takes one token of the SKU's lease and of the activity's; giveBack returns it
@@ -215,13 +215,13 @@ func (g *Gate) ChargeSource(req *admission.Request) {
 func (g *Gate) Identify(req *admission.Request) admission.Decision {
 	if req.GatewayUser != "" {
 		// With a session beside it, both must say the same: one of them is somebody else's.
-		user, lane, ok := g.config.Verify(req.Bearer, req.Now)
+		user, ok := g.config.Verify(req.Bearer, req.Now)
 		if admission.ValidDecimal(req.GatewayUser) && (req.Bearer == "" || ok && user == req.GatewayUser) {
-			req.UserID, req.Lane = req.GatewayUser, lane
+			req.UserID = req.GatewayUser
 			return admission.Decision{}
 		}
-	} else if user, lane, ok := g.config.Verify(req.Bearer, req.Now); ok {
-		req.UserID, req.Lane = user, lane
+	} else if user, ok := g.config.Verify(req.Bearer, req.Now); ok {
+		req.UserID = user
 		return admission.Decision{}
 	}
 	return admission.Decision{Outcome: admission.Unauthenticated, Stage: admission.StageSession, Reason: admission.ReasonSession}

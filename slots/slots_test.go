@@ -102,8 +102,8 @@ func newBed(t *testing.T, document string) *bed {
 	hasher := limit.NewHasher()
 	b.gate, err = NewGate(Config{
 		Mode: func() admission.Mode { return b.mode },
-		Verify: func(token string, _ time.Time) (string, string, bool) {
-			return token, "", admission.ValidDecimal(token) // the token is the user: signatures are session's tests
+		Verify: func(token string, _ time.Time) (string, bool) {
+			return token, admission.ValidDecimal(token) // the token is the user: signatures are session's tests
 		},
 		Ring: b.ring, Board: soldout.New(noStock{}, func() int64 { return int64(b.clock) }, soldout.NewMetrics(reg)),
 		Spend:  func(ctx context.Context, ref admission.SKURef) (func(), admission.Decision) { return b.spend(ctx, ref) },
@@ -303,7 +303,7 @@ func TestShedRefunds(t *testing.T) {
 // TestHazardPanicInAStageRefuses: the pinned Sentinel lets a request pass whose slot panics.
 func TestHazardPanicInAStageRefuses(t *testing.T) {
 	b := newBed(t, quiet(""))
-	b.gate.config.Verify = func(string, time.Time) (string, string, bool) { panic("boom") }
+	b.gate.config.Verify = func(string, time.Time) (string, bool) { panic("boom") }
 	before := stat.GetOrCreateResourceNode("seckill.submit", base.ResTypeWeb).CurrentConcurrency()
 	for range 5 {
 		d := b.gate.Enter(b.request("7"))
@@ -574,4 +574,14 @@ func TestHolderPassesTheClosing(t *testing.T) {
 		t.Errorf("holder %+v, want their reservation", holder.Holder)
 	}
 	b.want(b.gate.Enter(b.request("8")), admission.ActivityEnded, admission.StageActivity)
+}
+
+// TestALateShedGivesBackWhatIsLeft: whoever was shed late has had part of it back by itself.
+func TestALateShedGivesBackWhatIsLeft(t *testing.T) {
+	b := newBed(t, quiet(`"limits":{"user":{"rate_per_s":1,"burst":1}}`))
+	first := enter7(b, b.request("7"))
+	b.clock += limit.Instant(time.Second)
+	enter7(b, b.request("7"))
+	first.End(admission.Decision{Outcome: admission.Overloaded})
+	b.want(b.gate.Enter(b.request("7")), admission.RateLimited, admission.StageUser)
 }

@@ -24,7 +24,6 @@ type Request struct {
 
 	// Verified by stages.
 	UserID         string
-	Lane           string // session claim that the waiting room uses
 	Nonce          string
 	TicketKeyID    string
 	TicketIssuedAt time.Time // not_before of the ticket: its second of issue

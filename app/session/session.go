@@ -29,7 +29,7 @@ import (
 const (
 	// MaxBytes bounds a session token.
 	MaxBytes = 2048
-	// MaxClaimLen bounds the claims that choose a waiting room lane, in bytes.
+	// MaxClaimLen bounds region and tier, in bytes: as long as the name of a lane.
 	MaxClaimLen = 32
 	// DefaultRemember is how many sessions are remembered: some 30 MB of ordinary tokens.
 	DefaultRemember = 1 << 16
@@ -40,7 +40,7 @@ const (
 // Identity is what a verified session says.
 type Identity struct {
 	UserID    string // sub: canonical decimal, 1..2^63-1
-	Region    string // claim "region", a lane input: "" or 1..32 of [A-Za-z0-9._:-]
+	Region    string // claim "region", checked and not used, as rooms have one lane: "" or 1..32 of [A-Za-z0-9._:-]
 	Tier      string // claim "tier", likewise
 	ExpiresAt time.Time
 }

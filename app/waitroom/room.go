@@ -24,7 +24,8 @@ import (
 	"github.com/sluice-io/sluice/app/ticket"
 )
 
-// DefaultLane is the lane of somebody whose session names none.
+// DefaultLane is everybody's lane: a room has one watermark, and a session's region and tier
+// say nothing about a place. Places, passes and the document carry its name.
 const DefaultLane = "default"
 
 // Config is what a Room is built from.
@@ -126,10 +127,7 @@ func (r *Room) Join(ctx context.Context, req *admission.Request, solution, pass 
 
 // place gives the user of a request a place, or finds it.
 func (r *Room) place(ctx context.Context, req *admission.Request) (admission.Place, error) {
-	a, lane := req.Activity, req.Lane
-	if lane == "" {
-		lane = DefaultLane
-	}
+	a := req.Activity
 	strict := r.config.Policy(admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[0].ID}).StrictSequence
 	known := r.standing(a.ID).state
 	number, err := r.numbers.take(ctx, a.ID, known.Last, strict, r.config.Now())
@@ -140,7 +138,7 @@ func (r *Room) place(ctx context.Context, req *admission.Request) (admission.Pla
 	if !known.Seal.Zero() {
 		closed = time.UnixMilli(known.Seal.BeforeMS)
 	}
-	place, err := r.config.Store.Join(ctx, a.ID, admission.Place{UserID: req.UserID, Lane: lane, Sequence: number}, closed)
+	place, err := r.config.Store.Join(ctx, a.ID, admission.Place{UserID: req.UserID, Lane: DefaultLane, Sequence: number}, closed)
 	if err == nil && place.Sequence != number {
 		r.numbers.giveBack(a.ID, number) // they had a place
 	}

@@ -121,7 +121,7 @@ func (c chain) build() (*slots.Gate, []arrival) {
 		}
 	}
 	config := slots.Config{
-		Verify: func(token string, _ time.Time) (string, string, bool) { return token, "", true },
+		Verify: func(token string, _ time.Time) (string, bool) { return token, true },
 		Ring:   ring, Board: board, Nonces: firstClaim{}, Hasher: hasher, Clock: clock.Now,
 		Spend: func(context.Context, admission.SKURef) (func(), admission.Decision) {
 			return func() {}, admission.Decision{}

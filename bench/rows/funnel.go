@@ -97,9 +97,9 @@ func newFunnel(s submits, k funnelKeys, stores funnelStores) *funnel {
 	limiterBreaker, stockBreaker := guard.NewBreaker("limiter", guard.DefaultPolicy()), guard.NewBreaker("stock", guard.DefaultPolicy())
 	const long = 5 * time.Second // the callers' processor is the server's too: nobody shall run out of time
 	gate := must(slots.NewGate(slots.Config{
-		Verify: func(token string, at time.Time) (string, string, bool) {
+		Verify: func(token string, at time.Time) (string, bool) {
 			id, reason := sessions.Verify(token, at)
-			return id.UserID, "", reason == session.OK
+			return id.UserID, reason == session.OK
 		},
 		Ring: f.ring, Board: board, Nonces: guard.NewNonces(stores.nonces, limiterBreaker), Hasher: hasher, Clock: clock.Now,
 		Spend: func(context.Context, admission.SKURef) (func(), admission.Decision) {
