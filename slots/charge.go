@@ -29,25 +29,24 @@ func (v *visit) refundable(c charge) {
 // same stage registers the refund.
 func (v *visit) refundableShadow(c charge) { v.shadows = append(v.shadows, c) }
 
-// Settle refunds, if the request was shed.
+// Settle refunds, if the request was shed: what has not come back by itself since it came.
 func (v *visit) Settle(d admission.Decision) {
 	if !d.Outcome.Shed() {
 		return
 	}
-	now := limit.Instant(v.req.Mono)
+	now, came := v.gate.config.Clock(), limit.Instant(v.req.Mono)
 	for _, c := range v.shadows {
-		c.refund(now, v.gate)
+		c.refund(now, came, v.gate)
 	}
 	for _, c := range v.charges[:v.charged] {
-		c.refund(now, v.gate)
+		c.refund(now, came, v.gate)
 	}
-	v.charged, v.shadows = 0, nil
 }
 
-func (c *charge) refund(now limit.Instant, g *Gate) {
+func (c *charge) refund(now, came limit.Instant, g *Gate) {
 	if c.table == nil {
-		g.prefixes.Refund(now, c.id, 1)
+		g.prefixes.Refund(now, came, c.id, 1)
 		return
 	}
-	c.table.Refund(now, limit.Key{ID: c.id}, 1, c.rate)
+	c.table.Refund(now, came, limit.Key{ID: c.id}, 1, c.rate)
 }

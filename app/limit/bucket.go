@@ -2,7 +2,6 @@ package limit
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -11,62 +10,18 @@ import (
 // Its whole state is one atomic word, so a decision is one load and one
 // compare-and-swap. It starts full.
 type Bucket struct {
-	cell     atomic.Pointer[cell]
-	changing sync.Mutex // serialises SetRate; no decision takes it
-}
-
-// cell is a policy with the state that belongs to it.
-type cell struct {
 	rate Rate
 	tat  atomic.Int64 // theoretical arrival time, ns; zero is full since the clock began
 }
 
 // NewBucket returns a full bucket. A closed rate makes a closed bucket.
-func NewBucket(r Rate) *Bucket {
-	b := &Bucket{}
-	b.cell.Store(&cell{rate: r})
-	return b
-}
+func NewBucket(r Rate) *Bucket { return &Bucket{rate: r} }
 
 // Allow admits n units at now, or refuses them whole.
 func (b *Bucket) Allow(now Instant, n int64) Decision {
-	now = now.clamp()
-	for {
-		c := b.cell.Load()
-		d, ok := allow(&c.tat, c.rate, now, n)
-		if ok {
-			return d
-		}
-		if b.cell.Load() == c {
-			return d // the change is still under way: refuse rather than wait
-		}
-	}
+	d, _ := allow(&b.tat, b.rate, now.clamp(), n) // nobody seals it
+	return d
 }
-
-// Refund gives back n units of an earlier charge. The bucket never becomes more than full.
-func (b *Bucket) Refund(now Instant, n int64) {
-	c := b.cell.Load()
-	refund(&c.tat, c.rate, now.clamp(), n)
-}
-
-// SetRate changes the policy and keeps the bucket as full as it was, in proportion: an
-// empty one stays empty. A closed bucket reopens empty, so closing and reopening hands
-// out nothing.
-func (b *Bucket) SetRate(now Instant, r Rate) {
-	now = now.clamp()
-	b.changing.Lock()
-	defer b.changing.Unlock()
-	old := b.cell.Load()
-	if old.rate == r {
-		return
-	}
-	next := &cell{rate: r}
-	next.tat.Store(r.carry(seal(&old.tat, old.rate, now), now, old.rate.window()))
-	b.cell.Store(next)
-}
-
-// Rate returns the policy in force.
-func (b *Bucket) Rate() Rate { return b.cell.Load().rate }
 
 // sealed is the arrival time of a bucket whose policy is being replaced. It lies beyond
 // every real one (maxInstant + maxWindow), so arithmetic refuses it without a test of
@@ -99,10 +54,10 @@ func allow(tat *atomic.Int64, r Rate, now Instant, n int64) (Decision, bool) {
 }
 
 // refund gives back to an atomic bucket. A sealed one keeps the charge: over-refuses.
-func refund(tat *atomic.Int64, r Rate, now Instant, n int64) {
+func refund(tat *atomic.Int64, r Rate, now, charged Instant, n int64) {
 	for {
 		old := tat.Load()
-		next := r.refund(old, now, n)
+		next := r.refund(old, now, charged, n)
 		if next == old || old == sealed || tat.CompareAndSwap(old, next) {
 			return
 		}

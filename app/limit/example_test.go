@@ -42,7 +42,7 @@ func ExampleKeyed() {
 
 	d := users.Allow(0, alice, 1, rule)
 	fmt.Println(d.OK, d.Remaining)
-	users.Refund(0, alice, 1, rule)
+	users.Refund(0, 0, alice, 1, rule)
 	fmt.Println(users.Inspect(0, alice, rule).Remaining)
 	// Output:
 	// true 2

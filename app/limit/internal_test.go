@@ -31,22 +31,22 @@ func TestShardFillsCacheLines(t *testing.T) {
 	}
 }
 
-// A call that still holds a bucket whose policy has been replaced is refused and told to
-// look again: nothing is charged to, or given back by, what nobody reads any more.
-func TestSealedBucketAdmitsNobody(t *testing.T) {
+// A call that still holds stripes whose rate has been replaced is refused and told to look
+// again: nothing is charged to, or given back by, what nobody reads any more.
+func TestSealedStripeAdmitsNobody(t *testing.T) {
 	r, _ := NewRate(1, 5)
-	b := NewBucket(r)
-	b.Allow(0, 2)
-	old := b.cell.Load()
-	last := seal(&old.tat, old.rate, 0)
-	if d, ok := allow(&old.tat, old.rate, 0, 1); ok || d.OK || d.RetryAfter != sealedRetry {
-		t.Errorf("a sealed bucket answered %+v, %v", d, ok)
+	s, _ := NewStripes(1, r)
+	s.Allow(0, 0, 2)
+	old := s.set.Load()
+	last := seal(old.stripe(0), old.rate, 0)
+	if d, ok := allow(old.stripe(0), old.rate, 0, 1); ok || d.OK || d.RetryAfter != sealedRetry {
+		t.Errorf("a sealed stripe answered %+v, %v", d, ok)
 	}
-	refund(&old.tat, old.rate, 0, 5)
-	if got := old.tat.Load(); got != sealed || last != int64(2*time.Second) {
+	refund(old.stripe(0), old.rate, 0, 0, 5)
+	if got := old.stripe(0).Load(); got != sealed || last != int64(2*time.Second) {
 		t.Errorf("sealed at %d, then %d", last, got)
 	}
-	if d := b.Allow(0, 1); d.OK || d.RetryAfter != sealedRetry {
+	if d := s.Allow(0, 0, 1); d.OK || d.RetryAfter != sealedRetry {
 		t.Errorf("while the change is under way: %+v", d)
 	}
 }

@@ -142,10 +142,11 @@ func (k *Keyed) Allow(now Instant, key Key, n int64, r Rate) Decision {
 // all and waits for memory once.
 func (k *Keyed) Warm(key Key) { k.shard(key).warm(key.ID) }
 
-// Refund gives n units charged at rate r back to the key's bucket, which never becomes
-// more than full. A key that is not in the table has nothing to get back; what it took
-// from a stripe stays taken.
-func (k *Keyed) Refund(now Instant, key Key, n int64, r Rate) {
+// Refund gives the key's bucket back what has not come back by itself of n units that were
+// charged at charged, at rate r: the bound of a key holds for the calls that were not
+// refunded. A key that is not in the table has nothing to get back; what it took from a
+// stripe stays taken.
+func (k *Keyed) Refund(now, charged Instant, key Key, n int64, r Rate) {
 	now = now.clamp()
 	s := k.shard(key)
 	s.mu.Lock()
@@ -153,7 +154,7 @@ func (k *Keyed) Refund(now Instant, key Key, n int64, r Rate) {
 	if i, ok := s.find(key.ID); ok && !r.Closed() {
 		e := &s.table[i]
 		e.adopt(now, r)
-		e.tat = r.refund(e.tat, now, n)
+		e.tat = r.refund(e.tat, now, charged.clamp(), n)
 	}
 }
 

@@ -62,15 +62,15 @@ func TestKeyedRefundInspectReset(t *testing.T) {
 		t.Errorf("unknown key: %+v", v)
 	}
 	k.Allow(0, key(1), 3, user)
-	k.Refund(0, key(1), 1, user)
+	k.Refund(0, 0, key(1), 1, user)
 	if v := k.Inspect(0, key(1), user); !v.Tracked || v.Remaining != 1 || v.FullIn != 4*time.Second {
 		t.Errorf("after 3 - 1: %+v", v)
 	}
-	k.Refund(0, key(1), 100, user)
+	k.Refund(0, 0, key(1), 100, user)
 	if v := k.Inspect(0, key(1), user); v.Remaining != 3 {
 		t.Errorf("refund above full: %+v", v)
 	}
-	k.Refund(0, key(2), 1, user) // unknown: nothing to give
+	k.Refund(0, 0, key(2), 1, user) // unknown: nothing to give
 	k.Allow(0, key(1), 3, user)
 	if !k.Reset(key(1)) || k.Reset(key(1)) {
 		t.Error("Reset should find the key once")
@@ -172,18 +172,18 @@ func TestL03IdleIsNoFreshBurst(t *testing.T) {
 // TestL03KeyedPolicyChange: case L03c for a table that serves a changed rule.
 func TestL03KeyedPolicyChange(t *testing.T) {
 	k := small(10)
-	perSecond, perMinute := must(limit.NewRatePer(10, time.Second, 10)), must(limit.NewRatePer(10, time.Minute, 10))
+	perSecond, slow := must(limit.NewRate(10, 10)), must(limit.NewRate(0.2, 10))
 	k.Allow(0, key(1), 10, perSecond)
 	for range 100 {
-		if d := k.Allow(0, key(1), 1, perMinute); d.OK || d.RetryAfter != 6*time.Second {
-			t.Fatalf("pushed a minute rule onto an empty bucket: %+v", d)
+		if d := k.Allow(0, key(1), 1, slow); d.OK || d.RetryAfter != 5*time.Second {
+			t.Fatalf("pushed a slow rule onto an empty bucket: %+v", d)
 		}
 		if d := k.Allow(0, key(1), 1, perSecond); d.OK {
 			t.Fatalf("and back: %+v", d)
 		}
 	}
 	k.Allow(0, key(2), 5, perSecond)
-	wide := must(limit.NewRatePer(10, time.Second, 100))
+	wide := must(limit.NewRate(10, 100))
 	if v := k.Inspect(0, key(2), wide); v.Remaining < 49 || v.Remaining > 50 {
 		t.Errorf("half full stays half full: %+v", v)
 	}
@@ -195,8 +195,8 @@ func TestKeyedBoundAcrossPolicies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rates := make([]limit.Rate, rapid.IntRange(1, 4).Draw(t, "rules"))
 		for i := range rates {
-			rates[i] = must(limit.NewRatePer(
-				rapid.Int64Range(1, 100).Draw(t, "tokens"), time.Duration(rapid.Int64Range(1, 60).Draw(t, "per"))*time.Second,
+			rates[i] = must(limit.NewRate(
+				float64(rapid.Int64Range(1, 100).Draw(t, "tokens"))/float64(rapid.Int64Range(1, 60).Draw(t, "per")),
 				rapid.Int64Range(1, 50).Draw(t, "burst")))
 		}
 		k := small(4)
@@ -210,7 +210,7 @@ func TestKeyedBoundAcrossPolicies(t *testing.T) {
 				k.Inspect(now, key(1), rate)
 				rate = rapid.SampledFrom(rates).Draw(t, "rate")
 				k.Allow(now, key(1), rate.Burst()+1, rate) // impossible: changes nothing
-				k.Refund(now, key(1), 0, rate)             // the change takes effect at this call
+				k.Refund(now, now, key(1), 0, rate)        // the change takes effect at this call
 			}
 			n := rapid.Int64Range(1, rate.Burst()).Draw(t, "n")
 			if k.Allow(now, key(1), n, rate).OK {
@@ -229,7 +229,7 @@ func TestKeyedAgreesWithMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const keys = 200
 		k := must(limit.NewKeyed(limit.KeyedConfig{Shards: 2, MaxEntries: 2 * keys, SweepShards: 2, IdleTTL: time.Second}))
-		model := map[uint64]*limit.Bucket{}
+		model := map[uint64]*limit.Stripes{}
 		now := limit.Instant(0)
 		for range rapid.IntRange(1, 400).Draw(t, "calls") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(100*ms)).Draw(t, "step")))
@@ -239,7 +239,7 @@ func TestKeyedAgreesWithMap(t *testing.T) {
 			at := limit.Key{ID: ^uint64(0) - id%5<<57 - id<<16 - id%2}
 			b := model[id]
 			if b == nil {
-				b = limit.NewBucket(user)
+				b = must(limit.NewStripes(1, user))
 				model[id] = b
 			}
 			switch rapid.IntRange(0, 9).Draw(t, "act") {
@@ -249,11 +249,11 @@ func TestKeyedAgreesWithMap(t *testing.T) {
 				k.Reset(at)
 				delete(model, id)
 			case 2:
-				k.Refund(now, at, 1, user)
-				b.Refund(now, 1)
+				k.Refund(now, now, at, 1, user)
+				b.Refund(now, now, 0, 1)
 			default:
 				n := rapid.Int64Range(1, 3).Draw(t, "n")
-				if got, want := k.Allow(now, at, n, user), b.Allow(now, n); got != want {
+				if got, want := k.Allow(now, at, n, user), b.Allow(now, 0, n); got != want {
 					t.Fatalf("key %d at %v: %+v, want %+v", id, time.Duration(now), got, want)
 				}
 			}
@@ -280,7 +280,7 @@ func TestKeyedParallel(t *testing.T) {
 			case 0:
 				k.Sweep(now)
 			case 1:
-				k.Refund(now, at, 1, user)
+				k.Refund(now, now, at, 1, user)
 			case 2:
 				k.Reset(at)
 			case 3:

@@ -39,17 +39,6 @@ func (b *LeakyBucket) Allow(now Instant, n int64) Decision {
 	return Decision{OK: true, Remaining: b.rate.left(level)}
 }
 
-// Refund scoops n units out. The level never falls below empty.
-func (b *LeakyBucket) Refund(now Instant, n int64) {
-	if n <= 0 {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.drip(now.clamp())
-	b.level = max(b.level-min(n, b.rate.burst)*b.rate.interval, 0)
-}
-
 // drip brings the level up to now, and returns how far now lies behind the last look:
 // a caller with an older reading must wait that much longer.
 func (b *LeakyBucket) drip(now Instant) time.Duration {

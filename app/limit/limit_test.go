@@ -65,7 +65,7 @@ func windows(units int64, length time.Duration) float64 {
 }
 
 func kinds() []kind {
-	perSpan := func(units int64) limit.Rate { return must(limit.NewRatePer(units, span, units)) }
+	perSpan := func(units int64) limit.Rate { return must(limit.NewRate(rated(units, time.Second), units)) }
 	oneBurst := func(units int64, length time.Duration) float64 { return float64(units) + rated(units, length) }
 	return []kind{
 		{"Bucket", func(u int64) limit.Limiter { return limit.NewBucket(perSpan(u)) }, oneBurst},

@@ -65,22 +65,6 @@ func NearestRate(perSecond float64, burst int64) Rate {
 	return r
 }
 
-// NewRatePer returns a rate of tokens per period, exact for rates that are awkward per
-// second ("10 a minute"). The same rules hold as for [NewRate]; period must be positive.
-func NewRatePer(tokens int64, period time.Duration, burst int64) (Rate, error) {
-	switch {
-	case period <= 0:
-		return Rate{}, &FieldError{"period", fmt.Sprintf("%v is not positive", period)}
-	case tokens < 0:
-		return Rate{}, &FieldError{"rate", fmt.Sprintf("%d is negative (0 closes)", tokens)}
-	case tokens > int64(period):
-		return Rate{}, &FieldError{"rate", fmt.Sprintf("%d in %v is above 1e9 a second", tokens, period)}
-	case tokens == 0:
-		return newRate(0, burst)
-	}
-	return newRate((int64(period)-1)/tokens+1, burst)
-}
-
 func newRate(interval, burst int64) (Rate, error) {
 	switch {
 	case burst < 0:
@@ -130,13 +114,20 @@ func (r Rate) spend(tat int64, now Instant, n int64) (int64, Decision) {
 	return int64(now) + debt + cost, Decision{OK: true, Remaining: -over / r.interval}
 }
 
-// refund gives n tokens back and returns the next arrival time. It stops at a full
-// bucket and leaves one that is full already as it is.
-func (r Rate) refund(tat int64, now Instant, n int64) int64 {
-	if n <= 0 || tat <= int64(now) {
+// refund gives n tokens back that were charged at charged, and returns the next arrival time.
+// What has passed since has come back by itself, perhaps as somebody else's token: only the
+// rest is given, so that the bucket is never fuller than if nobody had charged it, whatever
+// else was refunded meanwhile. now is not before the calls since then. It over-refuses: a
+// token that comes back in a millisecond is hardly worth a refund.
+func (r Rate) refund(tat int64, now, charged Instant, n int64) int64 {
+	if n <= 0 {
 		return tat
 	}
-	return max(int64(now), tat-min(n, r.burst)*r.interval)
+	back := min(n, r.burst)*r.interval - max(int64(now-charged), 0)
+	if back <= 0 || tat <= int64(now) {
+		return tat
+	}
+	return max(int64(now), tat-back)
 }
 
 // left returns how many tokens a bucket with this debt still has.

@@ -54,30 +54,6 @@ func wantField(t *testing.T, err error, field string) {
 	}
 }
 
-func TestRatePer(t *testing.T) {
-	for _, c := range []struct {
-		tokens int64
-		period time.Duration
-		burst  int64
-		field  string
-	}{
-		{10, time.Minute, 10, ""},
-		{0, time.Minute, 10, ""},
-		{10, 0, 10, "period"},
-		{10, -time.Second, 10, "period"},
-		{-1, time.Second, 10, "rate"},
-		{2, 1, 10, "rate"},
-		{1, 1, -1, "burst"},
-	} {
-		_, err := limit.NewRatePer(c.tokens, c.period, c.burst)
-		wantField(t, err, c.field)
-	}
-	r := must(limit.NewRatePer(10, time.Minute, 5))
-	if r.FillTime() != 30*time.Second || r.Burst() != 5 || r.Closed() {
-		t.Errorf("10 a minute, burst 5: %v %v", r.FillTime(), r.Burst())
-	}
-}
-
 // The interval is rounded up: what is enforced is never faster than what was asked.
 func TestRateRoundsDown(t *testing.T) {
 	for _, perSecond := range []float64{3, 7, 0.3, 1001, 300_000, 999_999_999, 6e8} {

@@ -20,7 +20,7 @@ type Stripes struct {
 
 type stripeSet struct {
 	rate Rate
-	tats []atomic.Int64 // a power of two; see cell.tat
+	tats []atomic.Int64 // a power of two; see Bucket.tat
 }
 
 // NewStripes returns count full buckets (a power of two up to 65,536).
@@ -45,14 +45,16 @@ func (s *Stripes) Allow(now Instant, hash uint64, n int64) Decision {
 	}
 }
 
-// Refund gives n units back to the stripe of hash. It never becomes more than full.
-func (s *Stripes) Refund(now Instant, hash uint64, n int64) {
+// Refund gives the stripe of hash back what has not come back by itself of n units that were
+// charged at charged.
+func (s *Stripes) Refund(now, charged Instant, hash uint64, n int64) {
 	set := s.set.Load()
-	refund(set.stripe(hash), set.rate, now.clamp(), n)
+	refund(set.stripe(hash), set.rate, now.clamp(), charged.clamp(), n)
 }
 
-// SetRate changes the rate of all stripes and keeps each as full as it was, as
-// [Bucket.SetRate] does.
+// SetRate changes the rate of all stripes and keeps each as full as it was, in proportion:
+// an empty one stays empty. Closed stripes reopen empty, so closing and reopening hands out
+// nothing.
 func (s *Stripes) SetRate(now Instant, r Rate) {
 	now = now.clamp()
 	s.changing.Lock()
@@ -67,9 +69,6 @@ func (s *Stripes) SetRate(now Instant, r Rate) {
 	}
 	s.set.Store(next)
 }
-
-// Rate returns the rate in force.
-func (s *Stripes) Rate() Rate { return s.set.Load().rate }
 
 func (s *stripeSet) stripe(hash uint64) *atomic.Int64 {
 	return &s.tats[hash&uint64(len(s.tats)-1)]

@@ -17,7 +17,7 @@ func TestStripesAreApart(t *testing.T) {
 	if d := s.Allow(0, 5, 1); d.OK || d.RetryAfter != time.Second {
 		t.Errorf("5 shares the stripe of 1: %+v", d)
 	}
-	s.Refund(0, 5, 1)
+	s.Refund(0, 0, 5, 1)
 	if d := s.Allow(0, 1, 1); !d.OK {
 		t.Errorf("after the refund: %+v", d)
 	}
@@ -37,8 +37,13 @@ func TestL03StripesPolicyChange(t *testing.T) {
 	if d := s.Allow(0, 1, 10); !d.OK {
 		t.Errorf("pushes emptied the other: %+v", d)
 	}
-	if s.Rate() != slow {
-		t.Errorf("Rate() = %+v", s.Rate())
+	s.SetRate(0, limit.Rate{})
+	if d := s.Allow(50*sec, 0, 1); d.OK || d.RetryAfter != limit.Never {
+		t.Errorf("closed: %+v", d)
+	}
+	s.SetRate(50*sec, slow)
+	if d := s.Allow(50*sec, 0, 1); d.OK || d.RetryAfter != time.Second {
+		t.Errorf("reopened other than empty: %+v", d)
 	}
 }
 

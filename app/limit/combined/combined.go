@@ -170,7 +170,7 @@ func (l *Limiter) allowAll(now limit.Instant, charges [3]charge, n int64) Verdic
 	}
 	for i, c := range charges {
 		if took[i] {
-			l.table.Refund(now, c.key, n, c.rate)
+			l.table.Refund(now, now, c.key, n, c.rate)
 		}
 	}
 	return verdict
