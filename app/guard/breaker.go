@@ -27,6 +27,18 @@ func DefaultPolicy() Policy {
 	return Policy{FailureRatio: 0.5, MinCalls: 20, Window: time.Second, Open: time.Second, MaxOpen: 30 * time.Second, Successes: 2}
 }
 
+// delay is how long a breaker stays open that has opened before times in a row.
+func (p Policy) delay(before int) time.Duration {
+	d := p.Open
+	for range before {
+		if d > p.MaxOpen/2 { // the next step would be beyond it, or beyond all numbers
+			return p.MaxOpen
+		}
+		d *= 2
+	}
+	return min(d, p.MaxOpen)
+}
+
 // State of a breaker, as the metric seckill_dependency_breaker_state shows it.
 type State int
 
@@ -72,12 +84,8 @@ func (b *Breaker) changed(e circuitbreaker.StateChangedEvent) {
 	b.term++
 	switch e.NewState {
 	case circuitbreaker.OpenState:
-		delay := b.policy.MaxOpen
-		if b.opened < 30 { // 2^30 times any delay is above any bound
-			delay = min(b.policy.Open<<b.opened, b.policy.MaxOpen)
-		}
+		b.until = time.Now().Add(b.policy.delay(b.opened))
 		b.opened++
-		b.until = time.Now().Add(delay)
 	case circuitbreaker.ClosedState:
 		b.opened = 0
 	case circuitbreaker.HalfOpenState:

@@ -5,7 +5,8 @@
 // (429, [Limited]). A call is cut off after 500 ms. Three timeouts in a row while at least
 // 100 calls a second come in open the breaker: for 30 s every call is refused at once (503,
 // [Open]); then two at a time go out, two successes close it and one timeout opens it again.
-// Errors other than a timeout are the callee's own business and end a row of timeouts.
+// Errors other than a timeout are the callee's own business and end a row of timeouts. A call
+// whose caller left, or that panicked, says nothing; a probe that says nothing has failed.
 //
 // The service itself does not use it: package guard opens by a share of failures, which a
 // single success among many timeouts does not hide, and probes within a second.
@@ -33,6 +34,8 @@ type Config struct {
 
 	// Limiter decides before the call; nil admits all.
 	Limiter func() (ok bool, retryAfter time.Duration)
+	// Now reads a clock that does not go back, from whatever beginning; nil: the process's.
+	Now func() time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -50,6 +53,10 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Successes == 0 {
 		c.Successes = 2
+	}
+	if c.Now == nil {
+		start := time.Now()
+		c.Now = func() time.Duration { return time.Since(start) }
 	}
 	if c.Limiter == nil {
 		c.Limiter = func() (bool, time.Duration) { return true, 0 }
@@ -75,25 +82,25 @@ var ErrTimeout = timeout.ErrExceeded
 // Guard guards one callee.
 type Guard struct {
 	config   Config
-	breaker  circuitbreaker.CircuitBreaker[any]
 	executor failsafe.Executor[any]
 
-	mu   sync.Mutex
-	rate meter // guarded by mu
+	mu      sync.Mutex
+	breaker circuitbreaker.CircuitBreaker[any] // guarded by mu, so that a permit knows its state
+	term    int64                              // guarded by mu; grows with each change of state
+	rate    meter                              // guarded by mu
 }
 
 // New returns a closed guard.
 func New(c Config) *Guard {
 	c = c.withDefaults()
-	return &Guard{
-		config: c,
-		breaker: circuitbreaker.NewBuilder[any]().
-			WithFailureThreshold(c.Timeouts).
-			WithSuccessThreshold(c.Successes).
-			WithDelay(c.Open).
-			Build(),
-		executor: failsafe.With(timeout.New[any](c.Timeout)),
-	}
+	g := &Guard{config: c, executor: failsafe.With(timeout.New[any](c.Timeout))}
+	g.breaker = circuitbreaker.NewBuilder[any]().
+		WithFailureThreshold(c.Timeouts).
+		WithSuccessThreshold(c.Successes).
+		WithDelay(c.Open).
+		OnStateChanged(func(circuitbreaker.StateChangedEvent) { g.term++ }). // under g.mu
+		Build()
+	return g
 }
 
 // Do calls f unless something refuses. f must return when its context ends: a call that
@@ -102,46 +109,89 @@ func (g *Guard) Do(ctx context.Context, f func(context.Context) error) error {
 	if ok, wait := g.config.Limiter(); !ok {
 		return &Limited{wait}
 	}
-	busy := g.arrived(time.Now())
-	if !g.breaker.TryAcquirePermit() {
-		return &Open{g.breaker.RemainingDelay()}
+	p, err := g.acquire()
+	if err != nil {
+		return err
 	}
-	probing := g.breaker.IsHalfOpen()
-	err := g.executor.WithContext(ctx).RunWithExecution(func(e failsafe.Execution[any]) error { return f(e.Context()) })
-	switch {
-	case !errors.Is(err, ErrTimeout):
-		g.breaker.RecordSuccess()
-	case busy || probing:
-		g.breaker.RecordFailure()
-	}
+	ended := unknown // a panic
+	defer func() { g.settle(p, ended) }()
+	err = g.executor.WithContext(ctx).RunWithExecution(func(e failsafe.Execution[any]) error { return f(e.Context()) })
+	ended = endOf(ctx, err)
 	return err
 }
 
 // Closed reports whether calls go out freely.
 func (g *Guard) Closed() bool { return g.breaker.IsClosed() }
 
-// arrived counts a call and reports whether there are enough of them.
-func (g *Guard) arrived(now time.Time) bool {
+// permit is the right to make one call; settle must follow.
+type permit struct {
+	term  int64
+	busy  bool // there were enough calls when it was given
+	probe bool
+}
+
+func (g *Guard) acquire() (permit, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.rate.add(now) >= g.config.Busy
+	busy := g.rate.add(g.config.Now()) >= g.config.Busy
+	if !g.breaker.TryAcquirePermit() {
+		return permit{}, &Open{g.breaker.RemainingDelay()}
+	}
+	return permit{g.term, busy, g.breaker.IsHalfOpen()}, nil
+}
+
+// end is how a call ended.
+type end uint8
+
+const (
+	unknown  end = iota // the caller left, or f panicked: it says nothing about the callee
+	answered            // an error of the callee's own is an answer
+	timedOut
+)
+
+func endOf(ctx context.Context, err error) end {
+	switch {
+	case errors.Is(err, ErrTimeout):
+		return timedOut
+	case err != nil && ctx.Err() != nil:
+		return unknown
+	}
+	return answered
+}
+
+// settle records how a call ended. One of an earlier term is not of the breaker's present
+// business. A probe must be told as something, or its place is never free again: one that
+// says nothing has failed.
+func (g *Guard) settle(p permit, e end) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case p.term != g.term:
+	case e == answered:
+		g.breaker.RecordSuccess()
+	case p.probe || e == timedOut && p.busy:
+		g.breaker.RecordFailure()
+	}
 }
 
 // meter counts calls over the last second: the window that runs, and of the one before
 // the share that the last second still covers.
 type meter struct {
-	second    int64 // Unix time of the window
+	second    time.Duration // when the window began
 	now, last float64
 }
 
-func (m *meter) add(t time.Time) float64 {
-	switch second := t.Unix(); second {
+// add counts a call at t and returns how many there were. A reading before the window counts
+// at its beginning.
+func (m *meter) add(t time.Duration) float64 {
+	t = max(t, m.second)
+	switch second := t.Truncate(time.Second); second {
 	case m.second:
-	case m.second + 1:
+	case m.second + time.Second:
 		m.second, m.last, m.now = second, m.now, 0
 	default:
 		m.second, m.last, m.now = second, 0, 0
 	}
 	m.now++
-	return m.now + m.last*(1-float64(t.Nanosecond())/1e9)
+	return m.now + m.last*(1-(t-m.second).Seconds())
 }

@@ -122,6 +122,123 @@ func TestWhatDoesNotOpen(t *testing.T) {
 	}
 }
 
+// halfOpen is a guard whose next call is a probe.
+func halfOpen(t *testing.T) *handbook.Guard {
+	t.Helper()
+	g := handbook.New(handbook.Config{})
+	together(t, g, 150, fine)
+	together(t, g, 3, stuck)
+	if g.Closed() {
+		t.Fatal("three timeouts did not open it")
+	}
+	time.Sleep(30 * time.Second)
+	return g
+}
+
+// TestWhatAProbeSays: one that panicked or whose caller left is no success, and frees its
+// place: the guard opens anew and closes when somebody answers.
+func TestWhatAProbeSays(t *testing.T) {
+	panicking := func(ctx context.Context, g *handbook.Guard) {
+		defer func() { _ = recover() }()
+		_ = g.Do(ctx, func(context.Context) error { panic("boom") })
+	}
+	cancelled := func(ctx context.Context, g *handbook.Guard) {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = g.Do(ctx, stuck)
+	}
+	late := func(ctx context.Context, g *handbook.Guard) {
+		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+		_ = g.Do(ctx, stuck)
+	}
+	for name, probe := range map[string]func(context.Context, *handbook.Guard){"panic": panicking, "cancelled": cancelled, "the caller's own deadline": late} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := halfOpen(t)
+				for range 3 {
+					probe(t.Context(), g)
+					if g.Closed() {
+						t.Fatal("it closed")
+					}
+					if !open(g.Do(t.Context(), fine)) {
+						t.Fatal("it is not open after a probe that failed")
+					}
+					time.Sleep(30 * time.Second)
+				}
+				for range 2 {
+					if err := g.Do(t.Context(), fine); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !g.Closed() {
+					t.Error("two answers did not close it")
+				}
+			})
+		})
+	}
+}
+
+// TestCallersWhoLeaveBetween: they are no answer either, and do not hide a run of timeouts.
+func TestCallersWhoLeaveBetween(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := handbook.New(handbook.Config{})
+		together(t, g, 200, fine)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		together(t, g, 2, stuck)
+		_ = g.Do(gone, stuck)
+		together(t, g, 1, stuck)
+		if g.Closed() {
+			t.Error("a caller who left broke the run of timeouts")
+		}
+	})
+}
+
+// TestLateAnswersDoNotCount: a call begun before the guard opened says nothing after it.
+func TestLateAnswersDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := handbook.New(handbook.Config{Timeout: time.Hour, Open: time.Second})
+		hold := make(chan struct{})
+		out := make(chan error)
+		for range 2 {
+			go func() {
+				out <- g.Do(t.Context(), func(context.Context) error { <-hold; return nil })
+			}()
+		}
+		synctest.Wait()
+		together(t, g, 150, fine)
+		together(t, g, 3, func(context.Context) error { return handbook.ErrTimeout })
+		if g.Closed() {
+			t.Fatal("three timeouts did not open it")
+		}
+		time.Sleep(time.Second)
+		if err := g.Do(t.Context(), fine); err != nil { // the first of two probes
+			t.Fatal(err)
+		}
+		close(hold)
+		_ = <-out
+		_ = <-out
+		if g.Closed() {
+			t.Error("answers to calls of long ago closed it")
+		}
+	})
+}
+
+// TestClockThatGoesBack: calls count on, whatever the given clock does.
+func TestClockThatGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Hour
+		g := handbook.New(handbook.Config{Now: func() time.Duration { return now }})
+		together(t, g, 120, fine)
+		now -= time.Minute
+		together(t, g, 3, stuck)
+		if g.Closed() {
+			t.Error("a step back made 120 calls none")
+		}
+	})
+}
+
 func TestLimiterRefusesBeforeTheCall(t *testing.T) {
 	calls, ok := 0, false
 	g := handbook.New(handbook.Config{Limiter: func() (bool, time.Duration) { return ok, 2 * time.Second }})
