@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/sluice-io/sluice/adapters/redis"
-	"github.com/sluice-io/sluice/adapters/servers"
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/httpapi"
 	"github.com/sluice-io/sluice/bench/caller"
@@ -54,32 +52,25 @@ func (s submits) againstEmpty() (pairs.Bed, error) {
 }
 
 // openAdmitted compares a service on a Redis of its own with the same on stores in memory.
-func openAdmitted() (pairs.Bed, error) {
-	dir, err := os.MkdirTemp("", "sluice-bench-")
+func openAdmitted() (bed pairs.Bed, err error) {
+	c, end, err := ownRedis()
 	if err != nil {
 		return pairs.Bed{}, err
 	}
-	own, err := servers.NewOwnRedis(dir, "--appendonly", "yes", "--appendfsync", "everysec")
-	if err != nil {
-		_ = os.RemoveAll(dir)
-		return pairs.Bed{}, err
-	}
-	c := must(redis.Open(context.Background(), own.URL(), redis.Options{Timeout: 5 * time.Second, PoolTimeout: 5 * time.Second}))
+	defer unless(&bed, end)
 	shared := newFunnelKeys()
 	real, memory := newFunnel(submits{}, shared, redisStores(c)), newFunnel(submits{}, shared, memoryStores())
-	bed, err := openHTTP(real.requests(submitters), func() { warm(c) }, []served{
+	opened, err := openHTTP(real.requests(submitters), func() { warm(c) }, []served{
 		{real.handler, http.StatusAccepted, real.close},
 		{memory.handler, http.StatusAccepted, memory.close},
 	})
 	if err != nil {
-		return bed, err
+		return pairs.Bed{}, err
 	}
-	end := bed.Close
+	bed = opened
 	bed.Close = func() {
+		opened.Close()
 		end()
-		_ = c.Close()
-		own.Kill()
-		_ = os.RemoveAll(dir)
 	}
 	return bed, nil
 }

@@ -51,17 +51,12 @@ func (r reservations) open(clock func(goredis.UniversalClient) time.Duration) fu
 	return func() (pairs.Bed, error) { return r.bed(clock) }
 }
 
-func (r reservations) bed(clock func(goredis.UniversalClient) time.Duration) (pairs.Bed, error) {
-	dir, err := os.MkdirTemp("", "sluice-bench-")
+func (r reservations) bed(clock func(goredis.UniversalClient) time.Duration) (bed pairs.Bed, err error) {
+	c, end, err := ownRedis()
 	if err != nil {
 		return pairs.Bed{}, err
 	}
-	own, err := servers.NewOwnRedis(dir, "--appendonly", "yes", "--appendfsync", "everysec")
-	if err != nil {
-		_ = os.RemoveAll(dir)
-		return pairs.Bed{}, err
-	}
-	c := must(redis.Open(context.Background(), own.URL(), redis.Options{Timeout: 5 * time.Second, PoolTimeout: 5 * time.Second}))
+	defer unless(&bed, end)
 	s := &stockServer{reservations: r, client: c, stock: redis.NewStock(c, redis.StockOptions{})}
 	subject := s.reserve
 	if r.empty {
@@ -72,12 +67,41 @@ func (r reservations) bed(clock func(goredis.UniversalClient) time.Duration) (pa
 	return pairs.Bed{
 		Subject: s.many(subject), Baseline: s.many(s.setNX), Run: 4 * time.Millisecond, Pairs: 41,
 		Clock: func() time.Duration { return clock(c) },
-		Close: func() {
-			_ = c.Close()
-			own.Kill()
-			_ = os.RemoveAll(dir)
-		},
+		Close: end,
 	}, nil
+}
+
+// ownRedis starts a Redis with the stock's settings. end stops it.
+func ownRedis() (c goredis.UniversalClient, end func(), err error) {
+	dir, err := os.MkdirTemp("", "sluice-bench-")
+	if err != nil {
+		return nil, nil, err
+	}
+	own, err := servers.NewOwnRedis(dir, "--appendonly", "yes", "--appendfsync", "everysec")
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, nil, err
+	}
+	stop := func() {
+		own.Kill()
+		_ = os.RemoveAll(dir)
+	}
+	c, err = redis.Open(context.Background(), own.URL(), redis.Options{Timeout: 5 * time.Second, PoolTimeout: 5 * time.Second})
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return c, func() {
+		_ = c.Close()
+		stop()
+	}, nil
+}
+
+// unless ends what was begun for a bed that was not made, because of an error or a panic.
+func unless(made *pairs.Bed, end func()) {
+	if made.Close == nil {
+		end()
+	}
 }
 
 // stockServer is a Redis with one SKU.
