@@ -15,11 +15,27 @@ TEST_FLAGS ?= -p 2 -timeout 20m
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# What `make servers-env` exports stays in the shell that took it; these two stay embedded all the same.
+define embedded-only
+	dropped=0
+	for name in "$${!SLUICE_@}"; do
+		case $$name in
+		SLUICE_LISTEN_* | SLUICE_DATA_DIR | SLUICE_DEMO_* | SLUICE_LOG_LEVEL | SLUICE_INSTANCE_ID | SLUICE_EMBEDDED_PUBLIC) ;;
+		*) unset "$$name"; dropped=$$((dropped + 1)) ;;
+		esac
+	done
+	if ((dropped)); then echo "everything embedded: $$dropped SLUICE_ settings of this shell are not used here" >&2; fi
+endef
+
 run: ## the service on this machine, everything embedded
-	@mkdir -p .sluice && go build -o .sluice/sluice ./app && exec .sluice/sluice serve
+	@mkdir -p .sluice
+	go build -o .sluice/sluice ./app
+	$(embedded-only)
+	exec .sluice/sluice serve
 
 demo: ## a whole sale by simulated people, with a verdict table
-	@go run ./app demo
+	@$(embedded-only)
+	go run ./app demo
 
 test: servers-up browser ## all tests, against the real servers, which stay up for the next run
 	@eval "$$($(SERVERS) test-env)"

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -16,6 +18,22 @@ import (
 
 // lastGoodRules is the file of the rules that were last in force.
 func lastGoodRules(c *config.Config) string { return filepath.Join(c.DataDir, "rules.last-good.json") }
+
+// rulesOrigin names the source of the rules for good: kind, address and what is read there.
+// The last good file is bound to it, so that a service of one source never begins with, nor
+// is held to, the versions of another that ran in the same data directory.
+func rulesOrigin(c *config.Config) string {
+	if c.RulesSource != "nacos" {
+		path := rulesPath(c)
+		if whole, err := filepath.Abs(path); err == nil {
+			path = whole
+		}
+		return c.RulesSource + " " + path
+	}
+	n := c.Nacos
+	servers := slices.Sorted(slices.Values(n.Servers))
+	return "nacos " + strings.Join(servers, ",") + " " + n.Namespace + "/" + n.Group + "/" + n.DataID
+}
 
 // runRules looks once whether the source can work at all, then follows it until ctx ends.
 func (s *service) runRules(ctx context.Context) error {
@@ -41,7 +59,7 @@ func (s *service) checkSource(ctx context.Context) error {
 		return nil
 	case errors.Is(err, nacos.ErrDenied):
 		return exit.Code(exit.Away, fmt.Errorf("nacos.username: %w", err))
-	case errors.Is(err, admission.ErrUnavailable) && rules.LastGoodUsable(lastGoodRules(s.config), time.Now()):
+	case errors.Is(err, admission.ErrUnavailable) && rules.LastGoodUsable(lastGoodRules(s.config), rulesOrigin(s.config), time.Now()):
 		s.log.Warn("the rules source is away; the rules of the last run will do", "event", "rules_source_away", "error", err)
 		return nil
 	}

@@ -113,6 +113,8 @@ func serveWith(ctx context.Context, c *config.Config, out, errOut io.Writer, wir
 	wired(s)
 	if s.stores.server != nil {
 		announceEmbedded(errOut, c, listeners)
+	} else {
+		announceProduction(errOut, c, listeners)
 	}
 
 	// The embedded store outlives every loop that uses it.
@@ -324,4 +326,31 @@ func announceEmbedded(w io.Writer, c *config.Config, l *listeners) {
 
 `, l.public.Addr(), demoActivity, l.internal.Addr(), l.admin.Addr(), filepath.Join(c.DataDir, adminTokenFile),
 		rulesPath(c), c.DataDir, demoActivity, c.DemoStock, c.DemoOpensIn, where)
+}
+
+// announceProduction says what a production service is connected to, secrets masked, and what
+// made it one: a variable that a shell still holds looks like nothing at all.
+func announceProduction(w io.Writer, c *config.Config, l *listeners) {
+	shown := c.Shown()
+	rules := "file " + rulesPath(c)
+	if c.RulesSource == "nacos" {
+		rules = fmt.Sprintf("nacos %s %s/%s/%s", strings.Join(c.Nacos.Servers, ","), c.Nacos.Namespace, c.Nacos.Group, c.Nacos.DataID)
+	}
+	fmt.Fprintf(w, `Sluice, production: instance %s, roles %s.
+
+  public    http://%s
+  metrics   http://%s/metrics
+  admin     http://%s/admin/v1/
+  limiter   %s
+  stock     %s
+  queue     %s %s, topic %s
+  orders    %s
+  rules     %s
+  data      %s
+
+  sluice config print says where each setting came from (limiter.redis: %s).
+
+`, c.InstanceID, strings.Join(c.Roles, ","), l.public.Addr(), l.internal.Addr(), l.admin.Addr(),
+		shown["limiter.redis"].Value, shown["stock.redis"].Value, c.Queue, strings.Join(c.RocketMQ.NameServers, ","), c.RocketMQ.Topic,
+		shown["orders"].Value, rules, c.DataDir, shown["limiter.redis"].Origin)
 }

@@ -19,6 +19,10 @@ import (
 type Config struct {
 	InstanceID string
 	LastGood   string // file; "": none is kept
+	// Origin names the source that the last good file is bound to: kind, address and what is
+	// read there. A file of another origin neither raises the least version nor is used. "":
+	// the source's own name.
+	Origin string
 	// HighWater raises and returns the greatest version that the cluster has seen (0 reads
 	// only); nil: there is no cluster.
 	HighWater func(ctx context.Context, version int64) (int64, error)
@@ -170,7 +174,7 @@ func (a *Applier) judge(ctx context.Context, u Update, source string) error {
 	if err != nil {
 		return a.refuse(u.Raw, asRejection(err))
 	}
-	a.readFloor(ctx)
+	a.readFloor(ctx, source)
 	current := a.Snapshot()
 	if current != nil && doc.Version == current.Version && doc.Hash() == current.Document {
 		a.accept(u, source)
@@ -235,7 +239,7 @@ func (a *Applier) save(u Update, source string) {
 	if a.cfg.LastGood == "" || source == lastGoodName {
 		return
 	}
-	if err := saveLastGood(a.cfg.LastGood, u.Raw, source, u.At); err != nil {
+	if err := saveLastGood(a.cfg.LastGood, u.Raw, a.origin(source), u.At); err != nil {
 		a.cfg.Log.Error("the last good rules were not saved", "event", "rules_save_failed", "error", err)
 	}
 }
@@ -334,12 +338,12 @@ func InCanary(instanceID string, percent float64) bool {
 }
 
 // readFloor reads, once, what may not be undercut at boot.
-func (a *Applier) readFloor(ctx context.Context) {
+func (a *Applier) readFloor(ctx context.Context, source string) {
 	if a.floorSeen {
 		return
 	}
 	a.floorSeen = true
-	if last := a.lastGood(); last != nil {
+	if last := a.lastGood(source); last != nil {
 		if doc, _, err := Decode([]byte(last.Document)); err == nil {
 			a.floor, a.previous = doc.Version, doc
 		}
@@ -357,13 +361,27 @@ func (a *Applier) readFloor(ctx context.Context) {
 	a.floor = max(a.floor, mark)
 }
 
-func (a *Applier) lastGood() *lastGood {
+// origin is what the last good file of that source is bound to.
+func (a *Applier) origin(source string) string {
+	if a.cfg.Origin != "" {
+		return a.cfg.Origin
+	}
+	return source
+}
+
+// lastGood is the file's document, nil when there is none of this source. The file itself as
+// the source has been looked at before it was applied.
+func (a *Applier) lastGood(source string) *lastGood {
 	if a.cfg.LastGood == "" {
 		return nil
 	}
 	last, err := readLastGood(a.cfg.LastGood)
 	if err != nil {
 		a.cfg.Log.Error("the last good rules cannot be used", "event", "rules_last_good", "error", err)
+		return nil
+	}
+	if last != nil && source != lastGoodName && last.Source != a.origin(source) {
+		a.cfg.Log.Info("the last good rules are of another source and not used", "event", "rules_last_good", "theirs", last.Source, "ours", a.origin(source))
 		return nil
 	}
 	return last

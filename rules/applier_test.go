@@ -296,15 +296,38 @@ func TestN04BootFromLastGood(t *testing.T) {
 	if torn.Ready() == nil {
 		t.Error("a torn last good file was used")
 	}
-	if rules.LastGoodUsable(file, torn.now) {
+	if rules.LastGoodUsable(file, "file test", torn.now) {
 		t.Error("a torn last good file is called usable")
 	}
+}
+
+// The last good file of another source is as good as none: it neither raises the least version
+// of this one nor comes into force while this one is away.
+func TestLastGoodIsBoundToItsSource(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "last-good.json")
+	open := func(origin string) *bench {
+		return newBench(t, func(c *rules.Config) { c.LastGood, c.Origin, c.BootWait = file, origin, time.Millisecond })
+	}
+	const nacos, local = "nacos 10.0.0.1:8848 public/DEFAULT_GROUP/sluice.rules", "file /srv/rules.json"
+	cluster := open(nacos)
+	cluster.must(doc(6, flow10))
+	if !rules.LastGoodUsable(file, nacos, cluster.now) || rules.LastGoodUsable(file, local, cluster.now) {
+		t.Error("the file is usable for its own source alone")
+	}
+	away := open(local)
+	runUntil(t, away, silent{}, nil)
+	if away.Ready() == nil {
+		t.Error("began with the last good of another source")
+	}
+	open(local).must(doc(5, flow10))
+	open(local).refused(rules.RefusedHighWater, doc(4, flow10))
+	open(nacos).must(doc(4, flow10))
 }
 
 // silent is a source that never answers.
 type silent struct{}
 
-func (silent) Name() string                                        { return "silent" }
+func (silent) Name() string                                        { return "file test" }
 func (silent) Run(ctx context.Context, _ func(rules.Update)) error { <-ctx.Done(); return nil }
 
 // runUntil runs the applier until done, or for a moment when done is nil.

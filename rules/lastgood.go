@@ -13,11 +13,12 @@ import (
 )
 
 // lastGood is the last document that was applied, on disk, so that an instance can start
-// while its source is away. A torn or edited file is as good as none: the checksum tells.
+// while its source is away. A torn or edited file is as good as none: the checksum tells. So is
+// one of another source: versions of two sources have no order.
 type lastGood struct {
 	Checksum  string    `json:"checksum"` // sha256 of document and time
 	Confirmed time.Time `json:"confirmed"`
-	Source    string    `json:"source"`
+	Source    string    `json:"source"` // Config.Origin of the applier that wrote it
 	Document  string    `json:"document"`
 }
 
@@ -85,10 +86,10 @@ func writeFile(path string, content []byte) error {
 }
 
 // LastGoodUsable reports whether an instance could start from that file now, with its source
-// away: the file is whole, still valid, and younger than its own max_stale_ms.
-func LastGoodUsable(path string, now time.Time) bool {
+// away: the file is whole, of that origin, still valid, and younger than its own max_stale_ms.
+func LastGoodUsable(path, origin string, now time.Time) bool {
 	last, err := readLastGood(path)
-	if err != nil || last == nil {
+	if err != nil || last == nil || last.Source != origin {
 		return false
 	}
 	doc, _, err := Decode([]byte(last.Document))

@@ -65,7 +65,7 @@ func (a *Applier) bootFromLastGood(ctx context.Context, source string, why error
 	if a.Snapshot() != nil {
 		return
 	}
-	last := a.lastGood()
+	last := a.lastGood(source)
 	if last == nil {
 		return
 	}
@@ -76,7 +76,7 @@ func (a *Applier) bootFromLastGood(ctx context.Context, source string, why error
 	}
 	age, most := a.cfg.Now().Sub(last.Confirmed), Compile(doc).Overload.MaxStale
 	if age > most {
-		a.cfg.Log.Error("the last good rules are too old", "event", "rules_last_good", "age", age, "max_stale", most)
+		a.cfg.Log.Error("the last good rules are too old", "event", "rules_last_good", "age", age.String(), "max_stale", most.String())
 		return
 	}
 	kept := a.lastError.Load()
@@ -86,7 +86,7 @@ func (a *Applier) bootFromLastGood(ctx context.Context, source string, why error
 	if kept != nil {
 		a.lastError.Store(kept) // why the source's own document is not in force
 	}
-	a.cfg.Log.Warn("started with the last good rules", "event", "rules_last_good", "version", doc.Version, "age", age, "source", source, "error", why)
+	a.cfg.Log.Warn("started with the last good rules", "event", "rules_last_good", "version", doc.Version, "age", age.String(), "source", source, "error", why)
 }
 
 func (a *Applier) settle() {

@@ -360,6 +360,15 @@ func (c *Config) Print() []Setting {
 	return out
 }
 
+// Shown is Print by name.
+func (c *Config) Shown() map[string]Setting {
+	out := make(map[string]Setting, len(settings))
+	for _, s := range c.Print() {
+		out[s.Name] = s
+	}
+	return out
+}
+
 func joined(prefixes []netip.Prefix) string {
 	if len(prefixes) == 0 {
 		return "none"
