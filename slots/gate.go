@@ -161,6 +161,8 @@ func (g *Gate) Reserve(ctx context.Context, req *admission.Request) admission.De
 		if shadow := g.shadowEntry(v, admission.CallReserve); shadow != nil {
 			req.AtEnd((*leaving)(shadow))
 		}
+	} else {
+		g.metrics.shed(v.decision)
 	}
 	return v.decision
 }
@@ -194,6 +196,7 @@ func (g *Gate) Call(call admission.Call, req *admission.Request) admission.Decis
 func (g *Gate) passThrough(c *chain, v *visit, call admission.Call) (passed bool) {
 	g.arrived(v.req.Mono)
 	if !enter(c, v) {
+		g.metrics.shed(v.decision)
 		return false
 	}
 	if shadow := g.shadowEntry(v, call); shadow != nil {

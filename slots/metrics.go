@@ -22,7 +22,17 @@ type metrics struct {
 	claims          [claimResults]prometheus.Counter
 	remotes         map[string]prometheus.Counter // read only after construction
 	deviceTightened prometheus.Counter
+	sheds           map[admission.Reason]prometheus.Counter // read only after construction
 }
+
+// shedReasons are why a chain says that we are full. shedOther is what a lease may say
+// beyond them.
+var shedReasons = [...]admission.Reason{
+	admission.ReasonModeQueueOnly, admission.ReasonModeClosed, admission.ReasonSystemRule, admission.ReasonFlowRule, admission.ReasonSKURate,
+	admission.ReasonIsolationRule, admission.ReasonSeats, admission.ReasonLeaseEmpty, shedOther,
+}
+
+const shedOther admission.Reason = "other"
 
 // blockCounters counts Sentinel's blocks of one resource by type.
 type blockCounters struct {
@@ -41,7 +51,7 @@ func (b *blockCounters) count(t base.BlockType) {
 }
 
 func newMetrics(r prometheus.Registerer, g *Gate) *metrics {
-	m := &metrics{remotes: map[string]prometheus.Counter{}}
+	m := &metrics{remotes: map[string]prometheus.Counter{}, sheds: map[admission.Reason]prometheus.Counter{}}
 	blocks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sentinel_resource_block_total", Help: "Requests blocked on a resource, by the slot that blocked (stage: a stage of ours that is no rate)."}, []string{"resource", "slot"})
 	shadows := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_shadow_refusals_total", Help: "Requests that a stage in shadow would have refused."}, []string{"stage"})
 	tickets := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_ticket_verify_total", Help: "Tickets checked, by result."}, []string{"result"})
@@ -49,7 +59,8 @@ func newMetrics(r prometheus.Registerer, g *Gate) *metrics {
 	claims := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_replay_claim_total", Help: "Nonce claims, by result."}, []string{"result"})
 	remotes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_remote_limit_total", Help: "Questions to the cluster-wide user bucket, by answer (allowed, refused, error)."}, []string{"result"})
 	m.deviceTightened = prometheus.NewCounter(prometheus.CounterOpts{Name: "seckill_device_tightened_total", Help: "Requests whose device was over its rate and took one more from its user's bucket."})
-	r.MustRegister(blocks, shadows, tickets, m.ticketsByKey, claims, remotes, m.deviceTightened, &resourceCollector{resources: g.resources}, &limiterCollector{gate: g})
+	sheds := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seckill_load_shed_total", Help: "Requests answered SYSTEM_OVERLOADED, by reason."}, []string{"reason"})
+	r.MustRegister(blocks, shadows, sheds, tickets, m.ticketsByKey, claims, remotes, m.deviceTightened, &resourceCollector{resources: g.resources}, &limiterCollector{gate: g})
 	for c := range admission.Calls {
 		m.blocks[c] = &blockCounters{}
 		for t, name := range blockNames {
@@ -68,7 +79,23 @@ func newMetrics(r prometheus.Registerer, g *Gate) *metrics {
 	for _, result := range []string{"allowed", "refused", "error"} {
 		m.remotes[result] = remotes.WithLabelValues(result)
 	}
+	for _, reason := range shedReasons {
+		m.sheds[reason] = sheds.WithLabelValues(string(reason))
+	}
 	return m
+}
+
+// shed counts a decision that says that we are full; every other one is none of its business.
+func (m *metrics) shed(d admission.Decision) {
+	switch d.Outcome {
+	case admission.Overloaded, admission.OverloadedQueueOnly, admission.OverloadedClosed:
+		c, known := m.sheds[d.Reason]
+		if !known {
+			c = m.sheds[shedOther]
+		}
+		c.Inc()
+	default:
+	}
 }
 
 func (m *metrics) remote(result string)     { m.remotes[result].Inc() }
