@@ -175,12 +175,17 @@ const (
 	demoDrawGap  = "1s"
 )
 
-// beginDemonstration publishes the demonstration anew: its stock went with the last
-// process, so its orders must go too.
-func (s *service) beginDemonstration(ctx context.Context) error {
+// forgetDemonstration takes the last process's demonstration away: its stock went with that
+// process, so its orders must go too, before any loop finds a sale without a stock.
+func (s *service) forgetDemonstration(ctx context.Context) error {
 	if err := s.stores.orders.DeleteActivity(ctx, demoActivity); err != nil && !errors.Is(err, admission.ErrNotFound) {
 		return fmt.Errorf("demonstration activity: %w", err)
 	}
+	return nil
+}
+
+// beginDemonstration publishes the demonstration anew.
+func (s *service) beginDemonstration(ctx context.Context) error {
 	opens := s.now().Add(s.config.DemoOpensIn).Truncate(time.Millisecond)
 	doc, err := json.Marshal(map[string]any{
 		"activity_id": demoActivity, "activity_version": 1, "name": "Demonstration sale",

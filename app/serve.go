@@ -113,6 +113,9 @@ func serveWith(ctx context.Context, c *config.Config, out, errOut io.Writer, wir
 	wired(s)
 	if s.stores.server != nil {
 		announceEmbedded(errOut, c, listeners)
+		if err := s.forgetDemonstration(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
 	} else {
 		announceProduction(errOut, c, listeners)
 	}

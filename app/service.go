@@ -277,7 +277,7 @@ func (s *service) buildFunnel() error {
 	if err != nil {
 		return exit.Code(exit.Usage, fmt.Errorf("nonce.key: %w", err))
 	}
-	if _, err := waitroom.DeriveSecret(s.keyring.draw, "1", 1); err != nil {
+	if _, err := waitroom.DeriveSecret(s.keyring.draw, "1", 1, time.Time{}); err != nil {
 		return exit.Code(exit.Usage, fmt.Errorf("draw.key: %w", err))
 	}
 	s.room = waitroom.New(waitroom.Config{
@@ -358,7 +358,7 @@ func (s *service) line() control.Line {
 		last = []byte("null")
 	}
 	return control.Line{
-		InstanceID: s.config.InstanceID, Boot: s.boot, Version: status.Version, Hash: status.Hash, Source: status.Source, AgeMS: status.AgeMS,
+		InstanceID: s.config.InstanceID, Boot: s.boot, Version: status.Version, Hash: status.Hash, Canary: status.Canary, Source: status.Source, AgeMS: status.AgeMS,
 		LastError: last, Mode: s.mode().String(), Roles: s.config.Roles, Counts: s.room.Counted(),
 	}
 }

@@ -350,7 +350,7 @@ func sale(t *testing.T) (a client.Activity, rank uint64, document func(state str
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := waitroom.DeriveSecret(key, "10001", 1)
+	secret, err := waitroom.DeriveSecret(key, "10001", 1, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}

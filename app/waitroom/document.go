@@ -123,7 +123,7 @@ func (r *Room) Commitment(a *admission.Activity) string {
 	if a.Fairness.Mode == admission.FairnessFIFO {
 		return ""
 	}
-	secret, err := DeriveSecret(r.config.DrawKey, a.ID, firstVersion)
+	secret, err := DeriveSecret(r.config.DrawKey, a.ID, firstVersion, a.PublishedAt)
 	if err != nil {
 		return "" // start-up has checked the key
 	}
@@ -132,7 +132,7 @@ func (r *Room) Commitment(a *admission.Activity) string {
 }
 
 func (r *Room) draw(a *admission.Activity, s *standing, now time.Time) queueDraw {
-	secret, err := DeriveSecret(r.config.DrawKey, a.ID, firstVersion)
+	secret, err := DeriveSecret(r.config.DrawKey, a.ID, firstVersion, a.PublishedAt)
 	if err != nil {
 		return queueDraw{} // start-up has checked the key
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/sluice-io/sluice/app/keys"
 )
@@ -24,15 +25,17 @@ type Secret [sha256.Size]byte
 // RankSeed orders the joined once secret, join root and public value are fixed.
 type RankSeed [sha256.Size]byte
 
-// DeriveSecret makes the secret of an activity: HMAC-SHA256(draw key, "draw-secret|" activity "|" version).
-// It is derived so that nothing has to be stored before the reveal; version is the activity's first, whose
-// draw all later versions keep. The draw key is an oct key of at least 32 bytes.
-func DeriveSecret(drawKey keys.Key, activityID string, version int64) (Secret, error) {
+// DeriveSecret makes the secret of an activity: HMAC-SHA256(draw key, "draw-secret|" activity "|" version
+// "|" published). It is derived so that nothing has to be stored before the reveal. version is the activity's
+// first, whose draw all later versions keep; published is when that was published, in Unix milliseconds: an
+// activity that is begun anew under the same id gets a secret that nobody has been shown. The draw key is an
+// oct key of at least 32 bytes.
+func DeriveSecret(drawKey keys.Key, activityID string, version int64, published time.Time) (Secret, error) {
 	key, ok := drawKey.Secret()
 	if !ok || len(key) < keys.MinOctBytes {
 		return Secret{}, fmt.Errorf("draw key: %v is not an oct key of %d bytes or more", drawKey, keys.MinOctBytes)
 	}
-	return Secret(sign(key, "draw-secret|"+activityID+"|"+strconv.FormatInt(version, 10))), nil
+	return Secret(sign(key, "draw-secret|"+activityID+"|"+strconv.FormatInt(version, 10)+"|"+strconv.FormatInt(published.UnixMilli(), 10))), nil
 }
 
 // Commitment is SHA-256(secret "|" activity "|" version), over the secret's 32 raw bytes. It is published

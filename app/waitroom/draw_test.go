@@ -8,12 +8,32 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/keys"
 	"github.com/sluice-io/sluice/app/waitroom"
 )
+
+// TestASaleBegunAnewDrawsAnew: the same id and version published again has a secret that no
+// earlier sale has revealed; a new version of the same sale keeps its own.
+func TestASaleBegunAnewDrawsAnew(t *testing.T) {
+	again, err := waitroom.DeriveSecret(drawKey(t), "10001", 1, published.Add(time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := secretOf(t, "10001", 1); again == first || again.Commitment("10001", 1) == first.Commitment("10001", 1) {
+		t.Error("the second sale has the secret that the first one revealed")
+	}
+	room := waitroom.New(waitroom.Config{DrawKey: drawKey(t)})
+	v1 := &admission.Activity{ID: "10001", Version: 1, PublishedAt: published}
+	v2 := &admission.Activity{ID: "10001", Version: 2, PublishedAt: published, PathID: "p_another", Name: "renamed"}
+	if room.Commitment(v1) == "" || room.Commitment(v1) != room.Commitment(v2) {
+		t.Error("a new version changed the commitment")
+	}
+}
 
 func drawKey(t testing.TB) keys.Key {
 	t.Helper()
@@ -24,9 +44,12 @@ func drawKey(t testing.TB) keys.Key {
 	return set.First()
 }
 
+// published is when the activities of these tests were.
+var published = time.Date(2026, 11, 11, 9, 0, 0, 0, time.UTC)
+
 func secretOf(t testing.TB, activityID string, version int64) waitroom.Secret {
 	t.Helper()
-	s, err := waitroom.DeriveSecret(drawKey(t), activityID, version)
+	s, err := waitroom.DeriveSecret(drawKey(t), activityID, version, published)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +118,7 @@ func TestDrawKeyMustBeOct(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := waitroom.DeriveSecret(ed, "1", 1); err == nil {
+	if _, err := waitroom.DeriveSecret(ed, "1", 1, published); err == nil {
 		t.Error("took a key that is not oct")
 	}
 }

@@ -350,7 +350,7 @@ func (r *Room) read(a *admission.Activity, state admission.RoomState, before *st
 // Seed is the activity's rank seed for a join root. The secret belongs to the first
 // version, whose draw all later ones keep.
 func (r *Room) Seed(a *admission.Activity, joinRoot string) (RankSeed, error) {
-	secret, err := DeriveSecret(r.config.DrawKey, a.ID, firstVersion)
+	secret, err := DeriveSecret(r.config.DrawKey, a.ID, firstVersion, a.PublishedAt)
 	if err != nil {
 		return RankSeed{}, err
 	}
