@@ -15,7 +15,9 @@ import (
 )
 
 // Sentinel is one per process by its own design: its rules, its clock and its logger are
-// package variables. These are their shadow, and the only mutable globals of ours.
+// package variables. These are their shadow, and all that can change of this package's own
+// variables; whoever drives another library with such state (Nacos, RocketMQ) keeps its shadow
+// there.
 var (
 	sentinelOnce  sync.Once
 	sentinelClock = newForwardClock()

@@ -82,3 +82,14 @@ func TestTopKRejects(t *testing.T) {
 		wantField(t, err, "capacity")
 	}
 }
+
+// TestTopKHalvesItsDoubt with its counts: the true count stays within them.
+func TestTopKHalvesItsDoubt(t *testing.T) {
+	top := must(limit.NewTopK[string](1))
+	top.Add("loud", 1000)
+	top.Add("quiet", 10)
+	top.Halve()
+	if got := top.Top(1); len(got) != 1 || got[0] != (limit.Counted[string]{Key: "quiet", Count: 505, Over: 500}) {
+		t.Errorf("%+v, want 505 of which 500 are doubtful", got)
+	}
+}
