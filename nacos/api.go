@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os/user"
 	"strings"
 	"sync"
 	"time"
@@ -81,6 +82,9 @@ func (a *api) publish(ctx context.Context, next []byte, casMD5 string) error {
 	form := a.key()
 	form.Set("content", string(next))
 	form.Set("type", "json")
+	if by := a.author(); by != "" {
+		form.Set("src_user", by) // for the server's history, which else knows nobody without a login
+	}
 	body, status, err := a.call(ctx, http.MethodPost, "/nacos/v1/cs/configs", form, casMD5)
 	switch {
 	case err != nil:
@@ -91,6 +95,17 @@ func (a *api) publish(ctx context.Context, next []byte, casMD5 string) error {
 		return fmt.Errorf("nacos: %s: %w", strings.TrimSpace(string(body)), admission.ErrConflict)
 	}
 	return unexpected(status, body)
+}
+
+// author is who publishes: the login, else the user of this machine.
+func (a *api) author() string {
+	if a.cfg.Username != "" {
+		return a.cfg.Username
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
 }
 
 // call tries the servers in turn. A 403 logs in and asks once more.

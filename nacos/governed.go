@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -64,9 +65,43 @@ func (s *Source) readBack(ctx context.Context, next []byte) error {
 	}
 }
 
-// History lists what the server kept of the key, newest first: the documents before each
-// change, the present one not among them.
+// History lists the present document and what the server kept of the key, newest first.
+//
+// The server keeps one row per change: of a first publish the document itself, of a change or
+// a deletion the document that it ended, each with the time and the user of the change. So
+// when and by whom a document was published stands in the row before the one that ended it.
 func (s *Source) History(ctx context.Context, limit int) ([]rules.Past, error) {
+	rows, err := s.rows(ctx, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	var list []rules.Past
+	now, err := s.api.read(ctx)
+	switch {
+	case err == nil:
+		list = append(list, published(now, rows))
+	case !errors.Is(err, admission.ErrNotFound):
+		return nil, err
+	}
+	for i, row := range rows {
+		if !row.is("I") { // what it put there is told by the row that ended it, or is present
+			list = append(list, published([]byte(row.Content), rows[i+1:]))
+		}
+	}
+	return list[:min(limit, len(list))], nil
+}
+
+// published is a document that the newest of the rows put there; without one, when is forgotten.
+func published(doc []byte, rows []historyItem) rules.Past {
+	p := rules.Past{Raw: doc}
+	if len(rows) > 0 && !rows[0].is("D") {
+		p.At, p.By = rows[0].at(), rows[0].SrcUser
+	}
+	return p
+}
+
+// rows are the server's newest rows of the key, at most limit.
+func (s *Source) rows(ctx context.Context, limit int) ([]historyItem, error) {
 	params := s.api.key()
 	params.Set("search", "accurate")
 	params.Set("pageNo", "1")
@@ -77,25 +112,27 @@ func (s *Source) History(ctx context.Context, limit int) ([]rules.Past, error) {
 	if err := s.get(ctx, params, &page); err != nil {
 		return nil, err
 	}
-	var list []rules.Past
-	for _, item := range page.PageItems {
+	rows := make([]historyItem, len(page.PageItems))
+	for i, item := range page.PageItems { // a page is without contents
 		params := s.api.key()
 		params.Set("nid", item.ID.String())
-		var full historyItem
-		if err := s.get(ctx, params, &full); err != nil {
+		if err := s.get(ctx, params, &rows[i]); err != nil {
 			return nil, err
 		}
-		list = append(list, rules.Past{At: full.at(), By: full.SrcUser, Raw: []byte(full.Content)})
 	}
-	return list, nil
+	return rows, nil
 }
 
 type historyItem struct {
 	ID               json.Number `json:"id"`
 	Content          string      `json:"content"`
 	SrcUser          string      `json:"srcUser"`
+	OpType           string      `json:"opType"` // padded with blanks
 	LastModifiedTime string      `json:"lastModifiedTime"`
 }
+
+// is reports whether the change was an insert (I), update (U) or deletion (D).
+func (h historyItem) is(op string) bool { return strings.TrimSpace(h.OpType) == op }
 
 // at reads the server's spelling of a time: RFC 3339, or with an offset without a colon.
 func (h historyItem) at() time.Time {

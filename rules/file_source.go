@@ -80,7 +80,8 @@ func (s *FileSource) Read(context.Context) ([]byte, error) {
 }
 
 // Publish replaces previous by next under a lock that other publishers take too, and keeps
-// previous in the history beside the file.
+// next in the history beside the file, with previous before it where nobody published that
+// but a hand.
 func (s *FileSource) Publish(ctx context.Context, previous, next []byte) error {
 	unlock, err := s.lock()
 	if err != nil {
@@ -97,7 +98,10 @@ func (s *FileSource) Publish(ctx context.Context, previous, next []byte) error {
 	if string(now) != string(previous) {
 		return fmt.Errorf("%s was changed meanwhile: %w", s.Path, admission.ErrConflict)
 	}
-	if err := s.remember(next); err != nil {
+	if err := s.rememberPresent(now); err != nil {
+		return err
+	}
+	if err := s.remember(s.published(next)); err != nil {
 		return err
 	}
 	return writeFile(s.Path, next)
@@ -127,11 +131,55 @@ type past struct {
 
 func (s *FileSource) historyDir() string { return s.Path + ".history" }
 
-func (s *FileSource) remember(doc []byte) error {
+// published is a document that we publish now.
+func (s *FileSource) published(doc []byte) past {
 	p := past{At: s.now().UTC(), Document: string(doc)}
 	if u, err := user.Current(); err == nil {
 		p.By = u.Username
 	}
+	return p
+}
+
+// rememberPresent keeps what is about to be replaced, if it came past Publish.
+func (s *FileSource) rememberPresent(doc []byte) error {
+	if doc == nil {
+		return nil
+	}
+	p, err := s.unpublished(doc)
+	if p == nil || err != nil {
+		return err
+	}
+	return s.remember(*p)
+}
+
+// unpublished is the present document as a hand wrote it: when, and nobody knows who. Nil:
+// the newest of the history is the same.
+func (s *FileSource) unpublished(doc []byte) (*past, error) {
+	names, err := s.historyNames()
+	if err != nil {
+		return nil, err
+	}
+	written, err := os.Stat(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	p := &past{At: written.ModTime().UTC(), Document: string(doc)}
+	if len(names) == 0 {
+		return p, nil
+	}
+	newest, ok, err := s.recall(names[0])
+	switch {
+	case err != nil:
+		return nil, err
+	case ok && newest.Document == p.Document:
+		return nil, nil
+	case ok && !p.At.After(newest.At):
+		p.At = newest.At.Add(1) // a copy may keep an older file's time; it came after that all the same
+	}
+	return p, nil
+}
+
+func (s *FileSource) remember(p past) error {
 	out, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -170,25 +218,43 @@ func (s *FileSource) historyNames() ([]string, error) {
 	return names, nil
 }
 
-// History lists what was published through Publish, newest first.
-func (s *FileSource) History(_ context.Context, limit int) ([]Past, error) {
+// recall reads one file of the history; ok false: it is not ours.
+func (s *FileSource) recall(name string) (p past, ok bool, err error) {
+	in, err := os.ReadFile(filepath.Join(s.historyDir(), name))
+	if err != nil {
+		return p, false, err
+	}
+	return p, json.Unmarshal(in, &p) == nil, nil
+}
+
+// History lists the present document, what was published through Publish and what was found
+// there by it, newest first.
+func (s *FileSource) History(ctx context.Context, limit int) ([]Past, error) {
 	names, err := s.historyNames()
 	if err != nil {
 		return nil, err
 	}
 	var list []Past
-	for _, name := range names[:min(limit, len(names))] {
-		in, err := os.ReadFile(filepath.Join(s.historyDir(), name))
+	add := func(p past) { list = append(list, Past{At: p.At, By: p.By, Raw: []byte(p.Document)}) }
+	if now, err := s.Read(ctx); err == nil {
+		p, err := s.unpublished(now)
 		if err != nil {
 			return nil, err
 		}
-		var p past
-		if err := json.Unmarshal(in, &p); err != nil {
-			continue // not ours
+		if p != nil {
+			add(*p)
 		}
-		list = append(list, Past{At: p.At, By: p.By, Raw: []byte(p.Document)})
 	}
-	return list, nil
+	for _, name := range names[:min(limit, len(names))] {
+		p, ok, err := s.recall(name)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			add(p)
+		}
+	}
+	return list[:min(limit, len(list))], nil
 }
 
 func orDuration(d, def time.Duration) time.Duration {

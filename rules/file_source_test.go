@@ -97,3 +97,40 @@ func renameOver(t *testing.T, path string, doc []byte) {
 		t.Fatal(err)
 	}
 }
+
+// The first push finds a document that no push wrote: a rollback must find it too. The history
+// begins with the present document, also when a hand wrote it over what was pushed.
+func TestFileSourceRemembersWhatAFirstPushReplaces(t *testing.T) {
+	src := &rules.FileSource{Path: filepath.Join(t.TempDir(), "rules.json")}
+	first, second, byHand := doc(1), doc(2), doc(3)
+	renameOver(t, src.Path, first)
+	history := func(want ...[]byte) []rules.Past {
+		t.Helper()
+		list, err := src.History(t.Context(), 10)
+		if err != nil || len(list) != len(want) {
+			t.Fatalf("%d documents, %v; want %d", len(list), err, len(want))
+		}
+		for i, p := range list {
+			if string(p.Raw) != string(want[i]) || p.At.IsZero() || i > 0 && !p.At.Before(list[i-1].At) {
+				t.Errorf("number %d is %s of %v, want %s", i, p.Raw, p.At, want[i])
+			}
+		}
+		return list
+	}
+	history(first)
+	if err := src.Publish(t.Context(), first, second); err != nil {
+		t.Fatal(err)
+	}
+	if list := history(second, first); list[0].By == "" || list[1].By != "" {
+		t.Errorf("by %q and %q, want who published, and nobody", list[0].By, list[1].By)
+	}
+	renameOver(t, src.Path, byHand)
+	if err := os.Chtimes(src.Path, time.Time{}, time.Unix(1, 0)); err != nil { // an old file, moved here
+		t.Fatal(err)
+	}
+	history(byHand, second, first)
+	if err := src.Publish(t.Context(), byHand, doc(4)); err != nil {
+		t.Fatal(err)
+	}
+	history(doc(4), byHand, second, first)
+}

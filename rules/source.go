@@ -35,13 +35,13 @@ type Governed interface {
 	// Publish replaces exactly previous by next. admission.ErrConflict: somebody else was
 	// faster. previous nil means that there is no document.
 	Publish(ctx context.Context, previous, next []byte) error
-	// History lists former documents, newest first, at most limit.
+	// History lists the present document and former ones, newest first, at most limit.
 	History(ctx context.Context, limit int) ([]Past, error)
 }
 
-// Past is a former document.
+// Past is a document that the source holds or held.
 type Past struct {
-	At  time.Time
-	By  string // who wrote it, where the source knows
+	At  time.Time // when it was published; zero: the source forgot
+	By  string    // who published it, where the source knows
 	Raw []byte
 }

@@ -147,8 +147,11 @@ func compareAndSet(t *testing.T, g rules.Governed) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(past, func(p rules.Past) bool { return string(p.Raw) == string(now) && !p.At.IsZero() }) {
-		t.Errorf("the history does not hold the document before: %+v", past)
+	if !slices.ContainsFunc(past, func(p rules.Past) bool { return string(p.Raw) == string(now) && !p.At.IsZero() && p.By != "" }) {
+		t.Errorf("the history does not hold the document before, with when and who: %+v", past)
+	}
+	if string(past[0].Raw) != string(ruleDocument(201)) || past[0].At.IsZero() || past[0].By == "" {
+		t.Errorf("the history does not begin with the present document, when it came and who brought it: %+v", past)
 	}
 }
 

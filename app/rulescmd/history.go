@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-io/sluice/rules"
 )
 
-// entry is one former document.
+// entry is one document that the source holds or held.
 type entry struct {
-	At      time.Time `json:"at"`
+	At      time.Time `json:"at,omitzero"` // when it was published; zero: the source forgot
 	By      string    `json:"by,omitempty"`
 	Version int64     `json:"version,omitempty"` // 0: it was never valid
 	Hash    string    `json:"hash,omitempty"`
@@ -34,9 +34,13 @@ func (c *commands) history() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "history",
-		Short: "List former bundles, newest first",
-		Long: `List what the source remembers: Nacos its own history (the documents that were replaced), a file the
-bundles that "rules push" wrote.`,
+		Short: "List the bundle in force and former ones, newest first",
+		Long: `List what the source holds and remembers, newest first: the present document, then those before it. Nacos
+remembers every change (for 30 days, as it is shipped); beside a file is kept what "rules push" wrote, and
+what it found there.
+
+AT is when the document was published, BY who did it, as far as the source knows: the user that Nacos knows,
+else the one that ran "rules push"; "-" otherwise. Of a file that was edited by hand AT is when it was written.`,
 		Example: "  sluice rules history --limit 5",
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,7 +57,14 @@ bundles that "rules push" wrote.`,
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(t, "VERSION\tAT\tBY\tHASH\tCOMMENT")
 			for _, e := range list {
-				fmt.Fprintf(t, "%d\t%s\t%s\t%.19s\t%s%s\n", e.Version, e.At.Format(time.RFC3339), e.By, e.Hash, e.Comment, e.Error)
+				at, by := "-", e.By
+				if !e.At.IsZero() {
+					at = e.At.Format(time.RFC3339)
+				}
+				if by == "" {
+					by = "-"
+				}
+				fmt.Fprintf(t, "%d\t%s\t%s\t%.19s\t%s%s\n", e.Version, at, by, e.Hash, e.Comment, e.Error)
 			}
 			return t.Flush()
 		},
@@ -63,7 +74,7 @@ bundles that "rules push" wrote.`,
 	return cmd
 }
 
-// past reads the history; neighbours with the same content are one entry.
+// past reads the history, the present document first; neighbours with the same content are one entry.
 func (c *commands) past(ctx context.Context, limit int) ([]entry, error) {
 	_, src, done, err := c.open()
 	if err != nil {
@@ -77,6 +88,7 @@ func (c *commands) past(ctx context.Context, limit int) ([]entry, error) {
 	entries := []entry{}
 	for i, p := range list {
 		if i > 0 && string(p.Raw) == string(list[i-1].Raw) {
+			entries[len(entries)-1].At, entries[len(entries)-1].By = p.At, p.By // it was there since then
 			continue
 		}
 		e := entry{At: p.At, By: p.By}
