@@ -120,7 +120,10 @@ func (a *Applier) Ready() error {
 	if a.Snapshot() != nil {
 		return nil
 	}
-	if e := a.lastError.Load(); e != nil {
+	switch e := a.lastError.Load(); {
+	case e != nil && e.Reason == RefusedDeleted:
+		return fmt.Errorf("no rules in force: %s", e.Message) // there is no document to have a path
+	case e != nil:
 		return fmt.Errorf("no rules in force: %s: %s", e.Path, e.Message)
 	}
 	return errors.New("no rules in force: the source has not answered")
@@ -158,7 +161,11 @@ func (a *Applier) Apply(ctx context.Context, u Update, source string) error {
 		a.cfg.Metrics.unreachable()
 		return u.Err
 	case u.Absent:
-		return a.refuse(u.Raw, reject(RefusedDeleted, nil, Fault{"$", "the document is gone from " + source + "; the rules in force stay"}))
+		words := "the document is gone from " + source + "; the rules in force stay"
+		if a.Snapshot() == nil {
+			words = "no document at " + source + " yet; `sluice rules show --default > rules.json && sluice rules push rules.json` publishes the first"
+		}
+		return a.refuse(u.Raw, reject(RefusedDeleted, nil, Fault{"$", words}))
 	case a.judged != nil && bytes.Equal(a.judged, u.Raw):
 		if a.judgement == nil {
 			a.confirm(u, source)

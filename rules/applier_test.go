@@ -425,3 +425,21 @@ func TestUnknownTicketKeyIsRefused(t *testing.T) {
 		t.Errorf("the key has come: %v, version %d in force", err, b.Snapshot().Version)
 	}
 }
+
+// Nothing in force and no document is a beginning, and is told how to go on; a document that
+// goes is another thing.
+func TestNoDocumentYetSaysHowToPublishTheFirst(t *testing.T) {
+	b := newBench(t, nil)
+	gone := func() error { return b.Apply(t.Context(), rules.Update{Absent: true, At: b.now}, "nacos here") }
+	if err := gone(); err == nil {
+		t.Error("an absent document was accepted")
+	}
+	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "no rules in force: no document at nacos here yet; `sluice rules show --default") ||
+		strings.Contains(err.Error(), "stay") {
+		t.Errorf("got %v", err)
+	}
+	b.must(doc(1, flow10))
+	if err := gone(); err == nil || !strings.Contains(err.Error(), "the rules in force stay") {
+		t.Errorf("got %v", err)
+	}
+}
