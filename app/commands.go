@@ -108,32 +108,29 @@ func newConfig() *cobra.Command {
 	return cli.Group("config", "Check and print settings", "  sluice config check sluice.yaml\n  sluice config print --json", check, show)
 }
 
-// setFault is what `config check --json` says of one setting.
-type setFault struct {
-	Setting string `json:"setting"` // "": the file as a whole
-	From    string `json:"from,omitempty"`
-	Message string `json:"message"`
+// settingsVerdict is what `config check --json` says: of a bad file what every failure says.
+type settingsVerdict struct {
+	OK bool `json:"ok"`
+	*cli.Failure
+	Warnings []string `json:"warnings"`
 }
 
 // checked says what a load found. A file that cannot be read is wrong use; one that is no
 // YAML is checked, and wrong.
 func checked(cmd *cobra.Command, file string, c *config.Config, err error) error {
-	var faults config.Faults
 	var unreadable *fs.PathError
-	list := []setFault{}
-	switch {
-	case errors.As(err, &unreadable):
+	if errors.As(err, &unreadable) {
 		return exit.Code(exit.Usage, err)
-	case errors.As(err, &faults):
-		for _, f := range faults {
-			list = append(list, setFault{f.Setting, f.Origin, f.Problem})
-		}
-	case err != nil:
-		list = append(list, setFault{"", "file " + file, err.Error()})
 	}
 	unknown := warnOfVariables(cmd)
 	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-		answer := map[string]any{"ok": err == nil, "errors": list, "warnings": unknown}
+		answer := settingsVerdict{OK: err == nil, Warnings: append([]string{}, unknown...)}
+		if err != nil {
+			answer.Failure = &cli.Failure{Error: err.Error(), Faults: faultsOf(err)}
+			if answer.Faults == nil {
+				answer.Faults = []cli.Fault{{From: "file " + file, Error: err.Error()}} // of the whole
+			}
+		}
 		if perr := cli.PrintJSON(cmd.OutOrStdout(), answer); perr != nil || err == nil {
 			return perr
 		}

@@ -45,10 +45,12 @@ func TestConfigCheck(t *testing.T) {
 		code := min(faults, exit.No)
 		out, _, got := command(t, "config", "check", "--json", file)
 		var facts struct {
-			OK     bool `json:"ok"`
-			Errors []struct{ Setting, From, Message string }
+			OK     bool
+			Error  string
+			Faults []struct{ Path, From, Error string }
 		}
-		if err := json.Unmarshal([]byte(out), &facts); err != nil || got != code || facts.OK != (code == 0) || len(facts.Errors) != faults {
+		if err := json.Unmarshal([]byte(out), &facts); err != nil || got != code || facts.OK != (code == 0) || (facts.Error == "") != facts.OK || len(facts.Faults) != faults ||
+			faults > 0 && (facts.Faults[0].Error == "" || facts.Faults[0].From == "") {
 			t.Errorf("--json of %s: exit code %d, %v, %s", file, got, err, out)
 		}
 	}

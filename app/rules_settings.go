@@ -1,11 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-io/sluice/adapters/redis"
+	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/config"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/app/rulescmd"
@@ -34,7 +40,13 @@ func newRules() *cobra.Command {
 			if admin.url != "" {
 				return s, err // one was named: a push must not pass it over
 			}
+			if exit.Of(err) == exit.Away && errors.Is(err, fs.ErrNotExist) {
+				err = exit.Code(exit.Away, fmt.Errorf("no %s here; give --data.dir or --admin", filepath.Join(c.DataDir, readyFile)))
+			}
 			s.NoAdmin = err
+		}
+		if s.Source == "nacos" { // a file is each instance's own: what others run says nothing of it
+			s.Registry = registry(c)
 		}
 		return s, nil
 	})
@@ -47,6 +59,22 @@ func newRules() *cobra.Command {
 	cmd.PersistentFlags().Lookup("embedded-public").Hidden = true
 	admin.find(cmd)
 	return cmd
+}
+
+// registry opens the instances' table in the limiter store; nil: the store is not known here.
+func registry(c *config.Config) rulescmd.Registry {
+	if c.LimiterRedis == "" || c.LimiterRedis == config.Embedded {
+		return nil
+	}
+	return func(ctx context.Context) (admission.Fleet, func(), error) {
+		ctx, cancel := context.WithTimeout(ctx, connectWithin)
+		defer cancel()
+		client, err := redis.Open(ctx, c.LimiterRedis, redis.Options{Name: "limiter"})
+		if err != nil {
+			return nil, nil, away("limiter.redis", err)
+		}
+		return redis.NewFleet(client), func() { _ = client.Close() }, nil
+	}
 }
 
 // rulesPath is the rule file of source file.

@@ -34,12 +34,39 @@ func (c Change) String() string {
 }
 
 // Diff lists what changes from a to b, as written. Rules are matched by what names them (an
-// id, an activity and SKU, a resource), not by their place in a list.
+// id, an activity and SKU, a resource), not by their place in a list. A canary's bundle is
+// compared with the canary before it, a first one with the main bundle beside it: its changes
+// are what its instances do otherwise.
 func Diff(a, b *Bundle) []Change {
 	var changes []Change
-	diff("$", tree(a), tree(b), &changes)
+	mainA, mainB := *a, *b
+	mainA.Canary, mainB.Canary = nil, nil
+	diff("$", tree(&mainA), tree(&mainB), &changes)
+	var before, after string
+	if a.Canary != nil {
+		before = percentage(a.Canary)
+	}
+	if b.Canary != nil {
+		after = percentage(b.Canary)
+	}
+	if before != after {
+		changes = append(changes, Change{"$.canary.percent", before, after})
+	}
+	if b.Canary == nil {
+		return changes
+	}
+	beside := &mainB
+	if a.Canary != nil {
+		beside = a.Canary.Bundle
+	}
+	diff(CanaryPath, tree(beside), tree(b.Canary.Bundle), &changes)
 	return changes
 }
+
+// CanaryPath is where a canary's bundle stands in a document.
+const CanaryPath = "$.canary.bundle"
+
+func percentage(c *Canary) string { return strconv.FormatFloat(c.Percent, 'g', -1, 64) }
 
 func tree(b *Bundle) node {
 	var rep report

@@ -28,6 +28,7 @@ type Line struct {
 	Boot       string                             `json:"boot,omitempty"` // of this start of it: what it counted before is another line
 	Version    int64                              `json:"version"`        // of the rules in force
 	Hash       string                             `json:"hash"`
+	Canary     bool                               `json:"canary,omitempty"` // it runs the canary's bundle
 	Source     string                             `json:"source"`
 	AgeMS      int64                              `json:"age_ms"`
 	LastError  json.RawMessage                    `json:"last_error"`
@@ -157,6 +158,7 @@ type InstanceStatus struct {
 	Source     string          `json:"source"`
 	AgeMS      int64           `json:"age_ms"`
 	LastError  json.RawMessage `json:"last_error"`
+	Canary     bool            `json:"canary,omitempty"` // it runs the canary's bundle
 }
 
 // Status reads the live instances' rules.
@@ -170,7 +172,7 @@ func (f *Fleet) Status(ctx context.Context) (Status, error) {
 		if !f.alive(l) {
 			continue
 		}
-		s.Instances = append(s.Instances, InstanceStatus{l.InstanceID, l.Version, l.Hash, l.Source, l.AgeMS, l.LastError})
+		s.Instances = append(s.Instances, InstanceStatus{l.InstanceID, l.Version, l.Hash, l.Source, l.AgeMS, l.LastError, l.Canary})
 		s.Version = max(s.Version, l.Version)
 	}
 	for _, i := range s.Instances {

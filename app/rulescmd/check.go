@@ -11,13 +11,13 @@ import (
 	"github.com/sluice-io/sluice/rules"
 )
 
-// verdict is what check says of a file.
+// verdict is what check says of a file: of a bad one what every failure says, and why.
 type verdict struct {
-	OK       bool         `json:"ok"`
+	OK bool `json:"ok"`
+	*cli.Failure
 	Version  int64        `json:"version,omitempty"`
 	Hash     string       `json:"hash,omitempty"`
 	Reason   rules.Reason `json:"reason,omitempty"`
-	Faults   rules.Faults `json:"faults,omitempty"`
 	Warnings rules.Faults `json:"warnings,omitempty"`
 }
 
@@ -37,7 +37,7 @@ FILE - reads standard input.`,
 			if err != nil {
 				return err
 			}
-			v := judge(raw)
+			v := judge(args[0], raw)
 			if asJSON {
 				if err := cli.PrintJSON(cmd.OutOrStdout(), v); err != nil {
 					return err
@@ -49,7 +49,7 @@ FILE - reads standard input.`,
 			}
 			v.print(cmd)
 			if !v.OK {
-				return exit.Code(exit.No, fmt.Errorf("%s is rejected (%s): %d faults", args[0], v.Reason, len(v.Faults)))
+				return exit.Code(exit.No, errors.New(v.Error))
 			}
 			return nil
 		},
@@ -58,22 +58,26 @@ FILE - reads standard input.`,
 	return cmd
 }
 
-func judge(raw []byte) verdict {
+func judge(name string, raw []byte) verdict {
 	b, warnings, err := rules.Decode(raw)
 	if err == nil {
 		return verdict{OK: true, Version: b.Version, Hash: b.Hash(), Warnings: warnings}
 	}
+	v := verdict{Failure: &cli.Failure{Error: name + " is rejected: " + err.Error(), Faults: Faults(err)}}
 	var r *rules.Rejection
-	if !errors.As(err, &r) {
-		return verdict{Faults: rules.Faults{{Path: "$", Message: err.Error()}}}
+	if errors.As(err, &r) {
+		v.Reason, v.Version = r.Reason, r.Version
+		v.Error = fmt.Sprintf("%s is rejected (%s): %d faults", name, v.Reason, len(v.Faults))
 	}
-	return verdict{Reason: r.Reason, Version: r.Version, Faults: r.Faults}
+	return v
 }
 
 func (v verdict) print(cmd *cobra.Command) {
 	out := cmd.OutOrStdout()
-	for _, f := range v.Faults {
-		fmt.Fprintln(out, "fault  ", f)
+	if v.Failure != nil {
+		for _, f := range v.Faults {
+			fmt.Fprintf(out, "fault   %s: %s\n", f.Path, f.Error)
+		}
 	}
 	for _, w := range v.Warnings {
 		fmt.Fprintln(out, "warning", w)
@@ -145,9 +149,7 @@ func (c *commands) diff() *cobra.Command {
 			if asJSON {
 				return cli.PrintJSON(cmd.OutOrStdout(), append([]rules.Change{}, changes...)) // none is a list too
 			}
-			for _, change := range changes {
-				fmt.Fprintln(cmd.OutOrStdout(), change)
-			}
+			printChanges(cmd.OutOrStdout(), "", changes)
 			if len(changes) == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), "no difference")
 			}

@@ -102,7 +102,13 @@ func (c *commands) status() *cobra.Command {
 CONFIRMED (age_ms with --json) is how long ago the instance last saw at the source exactly the rules that it
 runs. It looks every 3 s, so up to 5s is normal. Above 30s it is marked with a "!" and is alarming: either the
 instance does not reach its source, and a push would not reach it, or the source holds rules that it refuses,
-and ERROR says why. The rules in force stay meanwhile.`,
+and ERROR says why. The rules in force stay meanwhile. What an instance refuses stands there a second or two
+after it was written.
+
+CANARY says whether the instance runs the canary's bundle: while some do, the hashes differ, and that is drift.
+
+Without a running instance in <data.dir> or at --admin the instances' table in the limiter store is read, where
+limiter.redis names one.`,
 		Example: "  sluice rules status\n  sluice rules status --json --admin http://127.0.0.1:8082",
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -110,7 +116,9 @@ and ERROR says why. The rules in force stay meanwhile.`,
 			if err != nil {
 				return exit.Code(exit.Usage, err)
 			}
-			f, err := s.fleet(cmd.Context())
+			live := s.instances(cmd.Context())
+			defer live.close()
+			f, err := live.status(cmd.Context())
 			if wrongUse(err) {
 				return err
 			}
@@ -140,16 +148,16 @@ const alarmingAge = 30 * time.Second
 
 func (f fleetStatus) print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "INSTANCE\tVERSION\tHASH\tSOURCE\tCONFIRMED\tERROR")
+	fmt.Fprintln(t, "INSTANCE\tVERSION\tHASH\tCANARY\tSOURCE\tCONFIRMED\tERROR")
 	alarming := 0
 	for _, i := range f.Instances {
 		last := "-"
 		if e := i.LastError; e != nil {
 			last = fmt.Sprintf("version %d: %s: %s", e.Version, e.Path, e.Message)
 		}
-		canary := ""
+		canary := "-"
 		if i.Canary {
-			canary = " canary"
+			canary = "yes"
 		}
 		age := time.Duration(i.AgeMS) * time.Millisecond
 		mark := ""
@@ -157,7 +165,7 @@ func (f fleetStatus) print(w io.Writer) error {
 			mark = " !"
 			alarming++
 		}
-		fmt.Fprintf(t, "%s\t%d%s\t%.19s\t%s\t%v ago%s\t%s\n", i.InstanceID, i.Version, canary, i.Hash, i.Source, age.Round(100*time.Millisecond), mark, last)
+		fmt.Fprintf(t, "%s\t%d\t%.19s\t%s\t%s\t%v ago%s\t%s\n", i.InstanceID, i.Version, i.Hash, canary, i.Source, age.Round(100*time.Millisecond), mark, last)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -171,61 +179,4 @@ func (f fleetStatus) print(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "version %d, %d instances, %s\n", f.Version, len(f.Instances), word)
 	return err
-}
-
-// refusalStands is how long an instance must say that it refuses a version before that is
-// believed: what it says may still be about an earlier document of the same version, and it
-// takes it back when it has read ours.
-const refusalStands = 2 * time.Second
-
-// acknowledged waits until every live instance runs version or says why not. It reports how
-// many run it; an error names one that refused.
-func (s Settings) acknowledged(ctx context.Context, version int64, within time.Duration) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	look := time.NewTicker(200 * time.Millisecond)
-	defer look.Stop()
-	f, err := s.fleet(ctx)
-	if err != nil {
-		return 0, err
-	}
-	var since time.Time // somebody has refused
-	for {
-		running, refusal := f.judged(version)
-		switch {
-		case refusal == nil && running == len(f.Instances):
-			return running, nil
-		case refusal == nil:
-			since = time.Time{}
-		case since.IsZero():
-			since = time.Now()
-		case time.Since(since) >= refusalStands:
-			return 0, refusal
-		}
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			if refusal != nil {
-				return 0, refusal
-			}
-			return running, exit.Code(exit.No, fmt.Errorf("published, but after %v only %d of %d live instances run version %d; see sluice rules status",
-				within, running, len(f.Instances), version))
-		}
-		if next, err := s.fleet(ctx); err == nil {
-			f = next
-		}
-	}
-}
-
-// judged counts the instances that run version; refusal is the first that says no to it.
-func (f fleetStatus) judged(version int64) (running int, refusal error) {
-	for _, i := range f.Instances {
-		if e := i.LastError; e != nil && e.Version == version && refusal == nil {
-			refusal = exit.Code(exit.No, fmt.Errorf("instance %s refuses version %d: %s: %s", i.InstanceID, version, e.Path, e.Message))
-		}
-		if i.Version >= version {
-			running++
-		}
-	}
-	return running, refusal
 }

@@ -34,9 +34,10 @@ type pushed struct {
 	Source       string         `json:"source"`
 	Changes      []rules.Change `json:"changes"`
 	Warnings     rules.Faults   `json:"warnings,omitempty"`
-	Acknowledged int            `json:"acknowledged"`      // instances; 0: none is reachable
-	TookMS       int64          `json:"took_ms"`           // from the publish to the last acknowledgement
-	Unasked      string         `json:"unasked,omitempty"` // why no instance could be asked
+	Acknowledged int            `json:"acknowledged"`               // instances; 0: none is reachable
+	Canary       *int           `json:"canary_instances,omitempty"` // how many of these run the canary's bundle, when there is one
+	TookMS       int64          `json:"took_ms"`                    // from the publish to the last acknowledgement
+	Unasked      string         `json:"unasked,omitempty"`          // why no instance could be asked
 }
 
 // refused is what a push says that ended badly: what it would have changed, and why not.
@@ -56,8 +57,16 @@ func (c *commands) push() *cobra.Command {
 		Use:   "push FILE",
 		Short: "Check a bundle, publish it if nobody was faster, and wait until it is in force",
 		Long: `Check a bundle, compare it with the current one as every instance will, publish it by compare-and-set on
-the current version, and wait until every live instance runs it. Of two editors the second gets a
-conflict with the difference. With no live instance the push ends after it was read back.`,
+the current version, and wait until every live instance runs it: this version with this content. Of two
+editors the second gets a conflict with the difference.
+
+Instances are found by <data.dir>/ready.json or --admin, else in the limiter store when limiter.redis names
+one. With no live instance the push ends after it was read back, and says why nobody was asked.
+
+--bump numbers FILE above the current version, above what live instances run and above the greatest version
+that the cluster has seen. --canary P gives FILE to P percent of the instances, always the same ones for the
+same P, and says how many that are; the others keep what they have. --confirm means a change that looks like
+a slip of the hand.`,
 		Example: `  sluice rules push rules.json
   sluice rules push --bump --confirm rules.json
   sluice rules push --canary 10 rules.json`,
@@ -71,14 +80,14 @@ conflict with the difference. With no live instance the push ends after it was r
 			if isCanary && !(canary > 0 && canary <= 100) {
 				return exit.Code(exit.Usage, errors.New("--canary must be above 0 and at most 100"))
 			}
-			return c.publish(cmd, flags, func(current *rules.Bundle) ([]byte, error) {
-				return composed(raw, current, composition{canary: canary, isCanary: isCanary, bump: bump, confirm: confirm})
+			return c.publish(cmd, flags, func(current *rules.Bundle, least int64) ([]byte, error) {
+				return composed(raw, current, least, composition{canary: canary, isCanary: isCanary, bump: bump, confirm: confirm})
 			})
 		},
 	}
 	flags.add(cmd)
 	cmd.Flags().Float64Var(&canary, "canary", 0, "percentage of the instances that run FILE; the others keep what they have")
-	cmd.Flags().BoolVar(&bump, "bump", false, "give FILE the version after the current one")
+	cmd.Flags().BoolVar(&bump, "bump", false, "give FILE the version above all that are known")
 	cmd.Flags().BoolVar(&confirm, "confirm", false, "confirm a change that looks like a slip of the hand")
 	return cmd
 }
@@ -89,7 +98,7 @@ type composition struct {
 }
 
 // composed makes the document to publish. Without any wish it is the file, byte for byte.
-func composed(raw []byte, current *rules.Bundle, c composition) ([]byte, error) {
+func composed(raw []byte, current *rules.Bundle, least int64, c composition) ([]byte, error) {
 	b, _, err := rules.Decode(raw)
 	if err != nil {
 		return nil, exit.Code(exit.No, err)
@@ -102,8 +111,8 @@ func composed(raw []byte, current *rules.Bundle, c composition) ([]byte, error) 
 		return nil, exit.Code(exit.No, errors.New("there is no bundle in force beside which a canary could run"))
 	case c.isCanary:
 		b = b.WithCanary(current, c.canary, fmt.Sprintf("canary of %v %%: %s", c.canary, b.Comment))
-	case c.bump && current != nil:
-		b = b.At(current.Version + 1)
+	case c.bump && least > 1:
+		b = b.At(least)
 	}
 	if c.confirm {
 		b = b.Confirmed()
@@ -112,17 +121,20 @@ func composed(raw []byte, current *rules.Bundle, c composition) ([]byte, error) 
 }
 
 // publish reads the current document, makes the next one from it, judges, writes and waits.
-func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(current *rules.Bundle) ([]byte, error)) error {
+// make is given the current bundle, with the greatest version that anybody runs, and the least
+// version that is above all of them.
+func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(current *rules.Bundle, least int64) ([]byte, error)) error {
 	ctx := cmd.Context()
 	s, src, done, err := c.open()
 	if err != nil {
 		return err
 	}
 	defer done()
-	if s.AdminURL != "" { // whoever would be asked afterwards must let us ask: nothing is published before that
-		if _, err := s.fleet(ctx); wrongUse(err) {
-			return err
-		}
+	live := s.instances(ctx)
+	defer live.close()
+	fleet, err := live.status(ctx)
+	if s.AdminURL != "" && wrongUse(err) { // whoever would be asked afterwards must let us ask: nothing is published before that
+		return err
 	}
 	before, err := current(ctx, src)
 	if err != nil {
@@ -132,7 +144,8 @@ func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(curren
 	if err != nil {
 		return err
 	}
-	next, err := make(old)
+	mark := live.highWater(ctx)
+	next, err := make(above(old, max(mark, fleet.Version)))
 	if err != nil {
 		return err
 	}
@@ -151,6 +164,14 @@ func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(curren
 	if err != nil {
 		return out.refuse(cmd, flags.json, "", exit.Code(exit.No, err))
 	}
+	want := targetOf(b)
+	if err := fleet.preclude(want); err != nil {
+		return out.refuse(cmd, flags.json, "", exit.Code(exit.No, fmt.Errorf("%w; %w", err, errBehind)))
+	}
+	if b.Version < mark {
+		out.warn("$.version", "%d is below %d, which the cluster has seen: an instance that starts refuses it; --bump goes above", b.Version, mark)
+	}
+	out.untried(old, b, fleet)
 	start := time.Now()
 	if old == nil || broken || old.Hash() != b.Hash() {
 		if err := src.Publish(ctx, before, next); err != nil {
@@ -158,15 +179,55 @@ func (c *commands) publish(cmd *cobra.Command, flags pushFlags, make func(curren
 			return out.refuse(cmd, flags.json, why, coded(err))
 		}
 	}
-	out.Acknowledged, out.Unasked, err = s.wait(ctx, b.Version, flags.wait)
+	took, unasked, err := live.acknowledged(ctx, want, flags.wait)
 	out.TookMS = time.Since(start).Milliseconds()
+	out.took(b, took, unasked)
 	if err != nil && flags.json {
 		return out.refuse(cmd, true, "", err)
 	}
-	if perr := out.print(cmd, flags.json); perr != nil {
-		return perr
+	if err != nil {
+		out.Acknowledged = 0 // not in force everywhere: the error says where not
+		out.facts(cmd)
+		return err
 	}
-	return err
+	return out.print(cmd, flags.json)
+}
+
+// above is b as if it had the greatest version known, and the version after that. Nil stays
+// nil.
+func above(b *rules.Bundle, greatest int64) (*rules.Bundle, int64) {
+	if b == nil {
+		return nil, greatest + 1
+	}
+	raised := *b
+	raised.Version = max(b.Version, greatest)
+	return &raised, raised.Version + 1
+}
+
+func (p *pushed) warn(path, format string, args ...any) {
+	p.Warnings = append(p.Warnings, rules.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// untried warns of a promotion of what no instance has run.
+func (p *pushed) untried(old, next *rules.Bundle, fleet fleetStatus) {
+	if old == nil || old.Canary == nil || next.Canary != nil || len(fleet.Instances) == 0 {
+		return
+	}
+	if a, _ := fleet.judged(targetOf(old)); a.canary == 0 {
+		p.warn("$.canary", "no instance of %d has run the canary of version %d", a.live, old.Version)
+	}
+}
+
+// took notes how the instances took it.
+func (p *pushed) took(b *rules.Bundle, a acknowledgement, unasked string) {
+	p.Acknowledged, p.Unasked = a.running, unasked
+	if b.Canary == nil || a.live == 0 {
+		return
+	}
+	p.Canary = &a.canary
+	if a.canary == 0 && a.running == a.live {
+		p.warn("$.canary.percent", "%v %% of %d instances are none: the canary runs nowhere; raise the percentage", b.Canary.Percent, a.live)
+	}
 }
 
 // running is the bundle that instances run: what the source holds, or, when that is broken,
@@ -190,30 +251,12 @@ func (c *commands) running(ctx context.Context, document []byte) (old *rules.Bun
 	return old, true, nil
 }
 
-// wait asks for acknowledgements where somebody can be asked; nobody is no failure.
-func (s Settings) wait(ctx context.Context, version int64, within time.Duration) (n int, unasked string, err error) {
-	if within <= 0 || s.AdminURL == "" {
-		return 0, "", nil
-	}
-	n, err = s.acknowledged(ctx, version, within)
-	var coded interface{ ExitCode() int }
-	if err != nil && !errors.As(err, &coded) {
-		return 0, err.Error(), nil
-	}
-	return n, "", err
-}
-
 func (p pushed) print(cmd *cobra.Command, asJSON bool) error {
 	w := cmd.OutOrStdout()
 	if asJSON {
 		return cli.PrintJSON(w, p)
 	}
-	for _, c := range p.Changes {
-		fmt.Fprintln(w, c)
-	}
-	for _, f := range p.Warnings {
-		fmt.Fprintln(w, "warning", f)
-	}
+	p.facts(cmd)
 	if p.Unasked != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "no acknowledgement:", p.Unasked)
 	}
@@ -221,8 +264,20 @@ func (p pushed) print(cmd *cobra.Command, asJSON bool) error {
 		_, err := fmt.Fprintf(w, "version %d is published at %s and read back; no live instance was asked\n", p.Version, p.Source)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "version %d is in force on %d instances after %d ms\n", p.Version, p.Acknowledged, p.TookMS)
+	if _, err := fmt.Fprintf(w, "version %d is in force on %d instances after %d ms\n", p.Version, p.Acknowledged, p.TookMS); err != nil || p.Canary == nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "the canary runs on %d of %d instances\n", *p.Canary, p.Acknowledged)
 	return err
+}
+
+// facts prints what changes, and what is odd about it.
+func (p pushed) facts(cmd *cobra.Command) {
+	w := cmd.OutOrStdout()
+	printChanges(w, "", p.Changes)
+	for _, f := range p.Warnings {
+		fmt.Fprintln(w, "warning", f)
+	}
 }
 
 // refuse says why nothing is published, or not everywhere in force, and what it would have
@@ -241,9 +296,7 @@ func (p pushed) refuse(cmd *cobra.Command, asJSON bool, why string, err error) e
 	if why != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), why+"; yours would change it so:")
 	}
-	for _, c := range p.Changes {
-		fmt.Fprintln(cmd.ErrOrStderr(), " ", c)
-	}
+	printChanges(cmd.ErrOrStderr(), "  ", p.Changes)
 	return err
 }
 
@@ -293,7 +346,7 @@ raised: time does not run backwards. A rollback confirms itself.`,
 			if err != nil || version < 1 {
 				return exit.Code(exit.Usage, fmt.Errorf("%q is not a version", args[0]))
 			}
-			return c.publish(cmd, flags, func(current *rules.Bundle) ([]byte, error) {
+			return c.publish(cmd, flags, func(current *rules.Bundle, _ int64) ([]byte, error) {
 				if current == nil {
 					return nil, exit.Code(exit.No, errors.New("there is no valid bundle to roll back from"))
 				}
@@ -312,12 +365,14 @@ raised: time does not run backwards. A rollback confirms itself.`,
 func (c *commands) promote() *cobra.Command {
 	var flags pushFlags
 	cmd := &cobra.Command{
-		Use:     "promote",
-		Short:   "Give the canary's bundle to every instance",
+		Use:   "promote",
+		Short: "Give the canary's bundle to every instance",
+		Long: `Give the canary's bundle to every instance, as the next version, and say what that changes for those that did
+not run it. That no instance has run the canary is said, and no hindrance.`,
 		Example: "  sluice rules promote",
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.publish(cmd, flags, func(current *rules.Bundle) ([]byte, error) {
+			return c.publish(cmd, flags, func(current *rules.Bundle, _ int64) ([]byte, error) {
 				if current == nil || current.Canary == nil {
 					return nil, exit.Code(exit.No, errors.New("there is no canary to promote"))
 				}

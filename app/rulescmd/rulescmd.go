@@ -3,7 +3,8 @@
 //
 // Exit codes: 0 done, 1 the answer is no (a rejected file, a conflict, drift), 2 wrong use,
 // 3 a dependency is away. Nothing but the rules source is needed to push; an admin listener
-// is asked for acknowledgements when there is one.
+// is asked for acknowledgements when there is one, else the instances' table in the limiter
+// store, where that is configured.
 package rulescmd
 
 import (
@@ -30,6 +31,8 @@ type Settings struct {
 	AdminURL   string // "": no running instance is known
 	AdminToken string
 	NoAdmin    error // why none is known
+	// Registry is asked where no admin listener is; nil: there is no limiter store to ask.
+	Registry Registry
 }
 
 // Nacos is where the rules are with source nacos.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/sluice-io/sluice/adapters/servers"
@@ -142,49 +141,6 @@ func TestCanaryAndPromote(t *testing.T) {
 	s.want(2, "push", "--canary", "0", s.file(version(9, "")))
 }
 
-// fleet is an admin listener whose instances take a push at the second look.
-func fleet(t *testing.T, refuse bool) *httptest.Server {
-	var looks atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/admin/v1/rules/status" || r.Header.Get("Authorization") != "Bearer secret" {
-			http.NotFound(w, r)
-			return
-		}
-		v, last := 1, "null"
-		if looks.Add(1) > 1 {
-			v = 2
-			if refuse {
-				v, last = 1, `{"version":3,"path":"$.x","message":"no"}`
-			}
-		}
-		fmt.Fprintf(w, `{"version":%d,"drift":%v,"instances":[{"instance_id":"a","version":2,"last_error":null},{"instance_id":"b","version":%d,"last_error":%s}]}`, v, v == 1, v, last)
-	}))
-	t.Cleanup(server.Close)
-	return server
-}
-
-func TestPushWaitsForEveryInstance(t *testing.T) {
-	s := newShell(t)
-	s.want(0, "push", s.file(version(1, "")))
-	s.set.AdminURL, s.set.AdminToken = fleet(t, false).URL, "secret"
-	if out := s.want(0, "push", s.file(version(2, ""))); !strings.Contains(out, "in force on 2 instances") {
-		t.Errorf("%s", out)
-	}
-	s.want(0, "status", "--json")
-	s.set.AdminURL = fleet(t, true).URL
-	if out := s.want(1, "push", s.file(version(3, ""))); !strings.Contains(out, "instance b refuses version 3: $.x: no") {
-		t.Errorf("%s", out)
-	}
-	s.want(1, "status")
-	s.set.AdminURL = "127.0.0.1:1"
-	s.want(3, "status")
-	if out := s.want(0, "push", s.file(version(4, ""))); !strings.Contains(out, "no live instance") {
-		t.Errorf("%s", out)
-	}
-	s.set.AdminURL = ""
-	s.want(3, "status")
-}
-
 func TestNacosAwayIsThree(t *testing.T) {
 	s := newShell(t)
 	s.set = rulescmd.Settings{Source: "nacos", Nacos: rulescmd.Nacos{Servers: []string{"127.0.0.1:1"}}}
@@ -251,26 +207,6 @@ func TestABrokenDocumentIsNoDeadEnd(t *testing.T) {
 	spoil()
 	if out := s.want(1, "push", s.file(version(5, `,"limits":{"user":{"rate_per_s":500,"burst":3}}`))); !strings.Contains(out, "confirm") {
 		t.Errorf("implausible, and no word of confirm:\n%s", out)
-	}
-}
-
-// An instance that had refused an earlier document of the same version has not judged ours
-// yet: its old refusal is waited out.
-func TestAnOldRefusalIsNotBelieved(t *testing.T) {
-	var looks atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if looks.Add(1) <= 3 {
-			fmt.Fprint(w, `{"version":1,"drift":false,"instances":[{"instance_id":"a","version":1,"last_error":{"version":2,"path":"$.x","message":"no"}}]}`)
-			return
-		}
-		fmt.Fprint(w, `{"version":2,"drift":false,"instances":[{"instance_id":"a","version":2,"last_error":null}]}`)
-	}))
-	defer server.Close()
-	s := newShell(t)
-	s.want(0, "push", s.file(version(1, "")))
-	s.set.AdminURL, s.set.AdminToken = server.URL, "secret"
-	if out := s.want(0, "push", s.file(version(2, ""))); !strings.Contains(out, "in force on 1 instances") {
-		t.Errorf("%s", out)
 	}
 }
 
