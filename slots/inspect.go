@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/limit"
+	"github.com/sluice-io/sluice/app/limit/source"
 )
 
 // LimiterView is what an operator sees of one key.
@@ -79,7 +80,8 @@ func (g *Gate) bucketOf(dimension, key string) (charge, error) {
 		if err != nil {
 			return charge{}, fmt.Errorf("%s is no address: %w", key, admission.ErrNotFound)
 		}
-		id := g.config.SourceKey(widened(addr))
+		own, _ := source.Prefixes(addr)
+		id := g.config.SourceKey(own)
 		rate := w.source
 		if r, ok := w.sourceOverrides[id]; ok {
 			rate = r
@@ -104,14 +106,4 @@ func (g *Gate) bucketOf(dimension, key string) (charge, error) {
 		return call(admission.CallTicket)
 	}
 	return charge{}, fmt.Errorf("no limiter %q; there are source, user, device, status, join, ticket: %w", dimension, admission.ErrNotFound)
-}
-
-// widened is an address as sources are keyed: /32 or /64.
-func widened(a netip.Addr) netip.Prefix {
-	bits := 32
-	if a = a.Unmap(); a.Is6() {
-		bits = 64
-	}
-	p, _ := a.Prefix(bits) // a valid address and a width within it
-	return p
 }

@@ -11,17 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/limit/source"
 )
 
 // from is a request that comes from an address.
 func (b *bed) from(user, addr string) *admission.Request {
 	b.t.Helper()
-	req, a := b.request(user), netip.MustParseAddr(addr)
-	coarse, err := a.Prefix(24)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	req.SourceKey, req.SourcePrefixKey = b.gate.config.SourceKey(widened(a)), b.gate.config.SourceKey(coarse)
+	req := b.request(user)
+	own, coarse := source.Prefixes(netip.MustParseAddr(addr))
+	req.SourceKey, req.SourcePrefixKey = b.gate.config.SourceKey(own), b.gate.config.SourceKey(coarse)
 	return req
 }
 

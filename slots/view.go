@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/limit"
+	"github.com/sluice-io/sluice/app/limit/source"
 	"github.com/sluice-io/sluice/rules"
 )
 
@@ -202,7 +203,8 @@ func (g *Gate) sourceNames(families ...[]hotspot.Rule) map[uint64]string {
 		for item := range r.SpecificItems {
 			s, _ := item.(string) // the rules make strings of all
 			if a, err := netip.ParseAddr(s); err == nil {
-				names[g.config.SourceKey(widened(a))] = s
+				own, _ := source.Prefixes(a)
+				names[g.config.SourceKey(own)] = s
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func (v Via) String() string {
 type Source struct {
 	Via    Via
 	Addr   netip.Addr   // normalised: no zone, IPv4 where IPv6 only wraps it
-	Prefix netip.Prefix // what per-source limits are keyed by: /32 and /64 by default
+	Prefix netip.Prefix // what per-source limits are keyed by: /32 or /64
 	Coarse netip.Prefix // what the coarse limit and overflow are keyed by: /24 or /48
 }
 
@@ -53,35 +53,18 @@ func PrefixKey(h limit.Hasher, p netip.Prefix) uint64 {
 	return h.Bytes(name[:])
 }
 
-// Config says whom to trust and how wide a source is. The zero value trusts nobody.
+// Config says whom to trust. The zero value trusts nobody.
 type Config struct {
 	Trusted []netip.Prefix // proxies whose X-Forwarded-For is believed
-	V4Bits  int            // width of an IPv4 source, 24..32; default 32
-	V6Bits  int            // width of an IPv6 source, 48..128; default 64
 }
 
 // Resolver finds sources. It is immutable; a changed policy is a new one.
-type Resolver struct {
-	trusted        []netip.Prefix
-	v4Bits, v6Bits int
-}
+type Resolver struct{ trusted []netip.Prefix }
 
-// NewResolver validates a configuration. It rejects widths out of range, invalid prefixes,
-// and a prefix of no bits, which would let every client name its own address.
+// NewResolver validates a configuration. It rejects invalid prefixes, and a prefix of no
+// bits, which would let every client name its own address.
 func NewResolver(c Config) (*Resolver, error) {
-	r := &Resolver{v4Bits: c.V4Bits, v6Bits: c.V6Bits}
-	if r.v4Bits == 0 {
-		r.v4Bits = 32
-	}
-	if r.v6Bits == 0 {
-		r.v6Bits = 64
-	}
-	if r.v4Bits < coarseV4 || r.v4Bits > 32 {
-		return nil, &limit.FieldError{Field: "v4_bits", Problem: fmt.Sprintf("%d is not in %d..32", r.v4Bits, coarseV4)}
-	}
-	if r.v6Bits < coarseV6 || r.v6Bits > 128 {
-		return nil, &limit.FieldError{Field: "v6_bits", Problem: fmt.Sprintf("%d is not in %d..128", r.v6Bits, coarseV6)}
-	}
+	r := &Resolver{}
 	for i, p := range c.Trusted {
 		field := fmt.Sprintf("trusted[%d]", i)
 		p = unmapPrefix(p)
@@ -96,13 +79,9 @@ func NewResolver(c Config) (*Resolver, error) {
 	return r, nil
 }
 
-const (
-	coarseV4 = 24
-	coarseV6 = 48
-	// maxHops bounds the walk. No chain of trusted proxies is that long; a header that
-	// is, is not a chain.
-	maxHops = 16
-)
+// maxHops bounds the walk. No chain of trusted proxies is that long; a header that is, is
+// not a chain.
+const maxHops = 16
 
 // Resolve finds the source of a request from its socket's peer (the form of
 // [net/http.Request.RemoteAddr]) and its X-Forwarded-For lines in order. It allocates
@@ -113,19 +92,19 @@ func (r *Resolver) Resolve(peer string, forwarded []string) Source {
 		return Source{}
 	}
 	if !r.trusts(addr) {
-		return r.found(Direct, addr)
+		return found(Direct, addr)
 	}
 	hops := hops{lines: forwarded}
 	for range maxHops {
 		hop, more := hops.previous()
 		if !more {
-			return r.found(Internal, addr)
+			return found(Internal, addr)
 		}
 		if addr, ok = parseHop(hop); !ok {
 			return Source{}
 		}
 		if !r.trusts(addr) {
-			return r.found(Forwarded, addr)
+			return found(Forwarded, addr)
 		}
 	}
 	return Source{}
@@ -149,14 +128,20 @@ func (r *Resolver) trusts(addr netip.Addr) bool {
 	return false
 }
 
-func (r *Resolver) found(via Via, addr netip.Addr) Source {
-	addr = unNAT64(addr)
-	width, coarse := r.v6Bits, coarseV6
-	if addr.Is4() {
-		width, coarse = r.v4Bits, coarseV4
-	}
-	s := Source{Via: via, Addr: addr}
-	s.Prefix, _ = addr.Prefix(width) // the widths were validated
-	s.Coarse, _ = addr.Prefix(coarse)
+func found(via Via, addr netip.Addr) Source {
+	s := Source{Via: via, Addr: unNAT64(addr)}
+	s.Prefix, s.Coarse = Prefixes(s.Addr)
 	return s
+}
+
+// Prefixes are what a valid address is limited by: its own /32 or /64, and its /24 or /48.
+func Prefixes(addr netip.Addr) (own, coarse netip.Prefix) {
+	addr = unNAT64(addr.Unmap().WithZone(""))
+	bits, coarseBits := 64, 48
+	if addr.Is4() {
+		bits, coarseBits = 32, 24
+	}
+	own, _ = addr.Prefix(bits) // widths within the address's own
+	coarse, _ = addr.Prefix(coarseBits)
+	return own, coarse
 }

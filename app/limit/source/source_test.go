@@ -190,18 +190,27 @@ func TestTrustsPeer(t *testing.T) {
 	}
 }
 
-func TestWiderPrefixes(t *testing.T) {
-	r, err := source.NewResolver(source.Config{V4Bits: 28, V6Bits: 56})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for peer, want := range map[string][2]string{
-		"192.0.2.77:1":          {"192.0.2.64/28", "192.0.2.0/24"},
-		"[2001:db8:1:2ff::1]:1": {"2001:db8:1:200::/56", "2001:db8:1::/48"},
+// TestPrefixes: an address is limited by the same prefixes however it is spelt, and as the
+// requests from it are.
+func TestPrefixes(t *testing.T) {
+	for addr, want := range map[string][2]string{
+		"192.0.2.77":          {"192.0.2.77/32", "192.0.2.0/24"},
+		"::ffff:192.0.2.77":   {"192.0.2.77/32", "192.0.2.0/24"},
+		"64:ff9b::192.0.2.77": {"192.0.2.77/32", "192.0.2.0/24"},
+		"2001:db8:1:2ff::1":   {"2001:db8:1:2ff::/64", "2001:db8:1::/48"},
+		"fe80::1%eth0":        {"fe80::/64", "fe80::/48"},
 	} {
-		s := r.Resolve(peer, nil)
-		if s.Prefix.String() != want[0] || s.Coarse.String() != want[1] {
-			t.Errorf("%s: %v %v, want %v", peer, s.Prefix, s.Coarse, want)
+		a := netip.MustParseAddr(addr)
+		own, coarse := source.Prefixes(a)
+		if own.String() != want[0] || coarse.String() != want[1] {
+			t.Errorf("%s: %v %v, want %v", addr, own, coarse, want)
+		}
+		r, err := source.NewResolver(source.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := r.Resolve("["+addr+"]:1", nil); strings.Contains(addr, ":") && (s.Prefix != own || s.Coarse != coarse) {
+			t.Errorf("a request from %s: %v %v", addr, s.Prefix, s.Coarse)
 		}
 	}
 }
@@ -212,10 +221,6 @@ func TestResolverRejects(t *testing.T) {
 		config source.Config
 		field  string
 	}{
-		{source.Config{V4Bits: 33}, "v4_bits"},
-		{source.Config{V4Bits: 23}, "v4_bits"},
-		{source.Config{V6Bits: -1}, "v6_bits"},
-		{source.Config{V6Bits: 129}, "v6_bits"},
 		{source.Config{Trusted: []netip.Prefix{prefix("10.0.0.0/8"), {}}}, "trusted[1]"},
 		{source.Config{Trusted: []netip.Prefix{prefix("0.0.0.0/0")}}, "trusted[0]"},
 		{source.Config{Trusted: []netip.Prefix{prefix("::/0")}}, "trusted[0]"},
