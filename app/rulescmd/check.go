@@ -88,18 +88,28 @@ func (v verdict) print(cmd *cobra.Command) {
 }
 
 func (c *commands) show() *cobra.Command {
-	var shipped bool
+	var shipped, schema bool
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Print the bundle in force, or the shipped one",
+		Short: "Print the bundle in force, the shipped one, or the JSON Schema of both",
 		Long: `Print the bare bundle: the one a running instance has in force when its admin listener answers, else
-the one that the source holds.`,
+the one that the source holds.
+
+--schema prints the JSON Schema of a bundle instead, with which an editor knows its fields. It knows names, types
+and words; ranges, and what spans fields, are told by "sluice rules check".`,
 		Example: `  sluice rules show --default > rules.json
+  sluice rules show --schema > rules.schema.json
   sluice rules show`,
 		Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if shipped {
+			switch {
+			case shipped && schema:
+				return exit.Code(exit.Usage, errors.New("--default and --schema: one of them"))
+			case shipped:
 				_, err := cmd.OutOrStdout().Write(rules.DefaultDocument())
+				return err
+			case schema:
+				_, err := cmd.OutOrStdout().Write(rules.SchemaDocument())
 				return err
 			}
 			s, src, done, err := c.open()
@@ -123,6 +133,7 @@ the one that the source holds.`,
 		},
 	}
 	cmd.Flags().BoolVar(&shipped, "default", false, "the bundle that is shipped")
+	cmd.Flags().BoolVar(&schema, "schema", false, "the JSON Schema of a bundle, for editors")
 	cmd.Flags().Bool("json", false, "print a failure as JSON too; a bundle always is")
 	return cmd
 }

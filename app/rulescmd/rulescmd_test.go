@@ -96,6 +96,32 @@ func TestShowDefaultIsTheShippedBundle(t *testing.T) {
 	}
 }
 
+// TestShowSchema: what an editor is given names every part of the shipped bundle. It needs no
+// instance and no source.
+func TestShowSchema(t *testing.T) {
+	s := newShell(t)
+	out := s.want(0, "show", "--schema")
+	var schema struct {
+		Schema string `json:"$schema"`
+		Defs   map[string]struct {
+			Properties map[string]any `json:"properties"`
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal([]byte(out), &schema); err != nil || !strings.Contains(schema.Schema, "2020-12") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var shipped map[string]any
+	if err := json.Unmarshal(rules.DefaultDocument(), &shipped); err != nil {
+		t.Fatal(err)
+	}
+	for part := range shipped {
+		if schema.Defs["Bundle"].Properties[part] == nil {
+			t.Errorf("the schema does not know %q", part)
+		}
+	}
+	s.want(2, "show", "--schema", "--default")
+}
+
 func TestPushConflictRollback(t *testing.T) {
 	s := newShell(t)
 	s.want(0, "push", s.file(version(1, `,"comment":"first"`)))
