@@ -46,12 +46,18 @@ func (h Hasher) Join(parts ...string) uint64 {
 // Extend hashes the name of key with one part more: Extend(Join(a, b), c) is Join(a, b, c).
 // Who asks for many names with the same beginning hashes that once.
 func (h Hasher) Extend(key uint64, part string) uint64 {
-	if key == 0 || part == "" {
+	return Nest(key, h.String(part))
+}
+
+// Nest is the key of inner within outer, both of one [Hasher], or outer a small number that
+// sets a kind of keys apart. Zero, nobody, stays zero.
+func Nest(outer, inner uint64) uint64 {
+	if outer == 0 || inner == 0 {
 		return 0
 	}
-	// Each part is hashed apart, with the seed, and folded in by a product of 128 bits
-	// (as wyhash does), which does not commute: the two factors are salted differently.
-	hi, lo := bits.Mul64(key^joinKey, maphash.String(h.seed, part)^joinPart)
+	// Folded by a product of 128 bits (as wyhash does), which does not commute: the two
+	// factors are salted differently.
+	hi, lo := bits.Mul64(outer^joinKey, inner^joinPart)
 	return nonzero(hi ^ lo)
 }
 

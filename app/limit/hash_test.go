@@ -54,3 +54,19 @@ func TestJoinSpreads(t *testing.T) {
 		}
 	}
 }
+
+// TestNest is apart by order and by number, and nobody within anybody is nobody.
+func TestNest(t *testing.T) {
+	h := limit.NewHasher()
+	a, b := h.String("a"), h.String("b")
+	seen := map[uint64]bool{a: true, b: true}
+	for _, k := range []uint64{limit.Nest(a, b), limit.Nest(b, a), limit.Nest(1, a), limit.Nest(2, a), limit.Nest(1, b), limit.Nest(a, a)} {
+		if k == 0 || seen[k] {
+			t.Errorf("%x is zero or another's", k)
+		}
+		seen[k] = true
+	}
+	if limit.Nest(0, a)+limit.Nest(a, 0) != 0 {
+		t.Error("nobody has a key")
+	}
+}

@@ -11,7 +11,6 @@ package combined
 import (
 	"fmt"
 	"math"
-	"math/bits"
 
 	"github.com/sluice-io/sluice/app/limit"
 )
@@ -176,14 +175,20 @@ func (l *Limiter) allowAll(now limit.Instant, charges [3]charge, n int64) Verdic
 	return verdict
 }
 
+// What sets the keys of users and of endpoints apart from those of sources.
+const (
+	byUser     = 1
+	byEndpoint = 2
+)
+
 // charges names the three buckets of a request. An unknown endpoint has no key, which the
 // table refuses: fails closed.
 func (l *Limiter) charges(r Request) [3]charge {
 	e := l.endpoints[r.Endpoint]
-	source, user, path := r.Source, inside(r.User, 1), inside(e.id, 2)
+	source, user, path := r.Source, limit.Nest(byUser, r.User), limit.Nest(byEndpoint, e.id)
 	if l.mode == Nested {
-		user = inside(r.User, source)
-		path = inside(e.id, user)
+		user = limit.Nest(source, r.User)
+		path = limit.Nest(user, e.id)
 	}
 	key := func(id uint64) limit.Key { return limit.Key{ID: id, Prefix: r.Source} }
 	return [3]charge{
@@ -191,15 +196,4 @@ func (l *Limiter) charges(r Request) [3]charge {
 		{User, key(user), l.user},
 		{Endpoint, key(path), e.rate},
 	}
-}
-
-// inside returns the key of inner within outer, and nobody if either is nobody. Both are
-// seeded hashes, or outer is a small constant that sets a dimension apart.
-func inside(inner, outer uint64) uint64 {
-	if inner == 0 || outer == 0 {
-		return 0
-	}
-	const odd = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio
-	hi, lo := bits.Mul64(inner^odd, outer*odd|1)
-	return max(hi^lo, 1)
 }
