@@ -34,32 +34,35 @@ const (
 )
 
 // loadKeys reads the key files; what an embedded service was not given it makes once,
-// in its data directory, readable by its user alone.
+// in its data directory, readable by its user alone. All that is wrong is told at once.
 func loadKeys(c *config.Config) (*keyring, error) {
 	k := &keyring{}
+	var wrong []error
+	note := func(err error) {
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+	}
 	var err error
-	if k.ticketFile, err = keyFile(c, "ticket.keys", c.TicketKeys, ticketKeysFile); err != nil {
-		return nil, err
-	}
-	if k.sessionFile, err = keyFile(c, "session.keys", c.SessionKeys, sessionKeysFile); err != nil {
-		return nil, err
-	}
-	if k.nonce, err = oneKey(c, "nonce.key", c.NonceKey, "nonce.key.json"); err != nil {
-		return nil, err
-	}
-	if k.draw, err = oneKey(c, "draw.key", c.DrawKey, "draw.key.json"); err != nil {
-		return nil, err
-	}
+	k.ticketFile, err = keyFile(c, "ticket.keys", c.TicketKeys, ticketKeysFile)
+	note(err)
+	k.sessionFile, err = keyFile(c, "session.keys", c.SessionKeys, sessionKeysFile)
+	note(err)
+	k.nonce, err = oneKey(c, "nonce.key", c.NonceKey, "nonce.key.json")
+	note(err)
+	k.draw, err = oneKey(c, "draw.key", c.DrawKey, "draw.key.json")
+	note(err)
 	payment, err := oneKey(c, "payment.key", c.PaymentKey, "payment.key.json")
-	if err != nil {
-		return nil, err
-	}
-	var ok bool
-	if k.payment, ok = payment.Secret(); !ok {
-		return nil, exit.Code(exit.Usage, errors.New("payment.key: must be an oct key: it signs with HMAC-SHA256"))
+	note(err)
+	if err == nil {
+		var ok bool
+		if k.payment, ok = payment.Secret(); !ok {
+			note(exit.Code(exit.Usage, errors.New("payment.key: must be an oct key: it signs with HMAC-SHA256")))
+		}
 	}
 	k.admin, err = adminTokens(c)
-	return k, err
+	note(err)
+	return k, errors.Join(wrong...)
 }
 
 // keyFile is the path of a key set, made when embedded and not given.

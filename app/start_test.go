@@ -12,6 +12,25 @@ import (
 	"github.com/sluice-io/sluice/app/keys"
 )
 
+// TestAllWrongKeyFilesAreNamedAtOnce: one bad file does not hide another.
+func TestAllWrongKeyFilesAreNamedAtOnce(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	args := []string{"serve", "--data.dir=" + t.TempDir(), "--listen.public=127.0.0.1:0", "--listen.internal=127.0.0.1:0", "--listen.admin=127.0.0.1:0"}
+	settings := []string{"ticket.keys", "session.keys", "nonce.key", "draw.key", "payment.key", "admin.tokens"}
+	for _, name := range settings {
+		args = append(args, "--"+name+"="+none)
+	}
+	out, errOut, code := command(t, args...)
+	if code != exit.Usage || out != "" {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	for _, name := range settings {
+		if strings.Count(errOut, name+": ") != 1 {
+			t.Errorf("%s is not named once in\n%s", name, errOut)
+		}
+	}
+}
+
 // TestAStartNamesWhatIsWrong: whatever keeps a service from starting is told with its
 // setting, the address or file, what is wrong with it and what becomes of the process, and
 // without a secret; standard output stays empty.

@@ -42,7 +42,7 @@ type Config struct {
 	DemoOpensIn  time.Duration
 	DemoDuration time.Duration
 
-	RulesSource string // file, nacos, zookeeper
+	RulesSource string // file, nacos
 	RulesFile   string
 	Nacos       Nacos
 
@@ -181,7 +181,7 @@ func Load(s Sources) (*Config, error) {
 		}
 	}
 	_, orchestrated := s.Env(orchestratorVariable)
-	faults = append(faults, c.validate(orchestrated)...)
+	faults = append(faults, c.validate(orchestrated, faults)...)
 	if len(faults) > 0 {
 		return c, faults
 	}
@@ -293,12 +293,24 @@ func (c *Config) IsEmbedded() bool {
 // orchestratorVariable is set in every pod of Kubernetes.
 const orchestratorVariable = "KUBERNETES_SERVICE_HOST"
 
-func (c *Config) validate(orchestrated bool) Faults {
+// validate looks at the settings together. What is wrong by itself is in wrong, and not
+// faulted twice.
+func (c *Config) validate(orchestrated bool, wrong Faults) Faults {
 	var f Faults
 	given, missing := c.production()
 	if len(given) > 0 && len(missing) > 0 {
+		since := strings.Join(given, ", ") + " say production"
+		if len(given) == 1 {
+			since = given[0] + " says production"
+		}
 		for _, name := range missing {
-			f = append(f, Fault{name, c.origins[name], "must be given too, since " + strings.Join(given, ", ") + " say production"})
+			switch {
+			case slices.ContainsFunc(wrong, func(w Fault) bool { return w.Setting == name }):
+			case c.origins[name] == "default":
+				f = append(f, Fault{name, "", "must be given too, since " + since})
+			default:
+				f = append(f, Fault{name, c.origins[name], fmt.Sprintf("must be given too, and not as %q, since %s", c.values[name], since)})
+			}
 		}
 	}
 	if len(given) > 0 {
@@ -306,8 +318,12 @@ func (c *Config) validate(orchestrated bool) Faults {
 			{"ticket.keys", c.TicketKeys}, {"nonce.key", c.NonceKey}, {"draw.key", c.DrawKey},
 			{"session.keys", c.SessionKeys}, {"admin.tokens", c.AdminTokens}, {"payment.key", c.PaymentKey},
 		} {
-			if key.value == "" {
-				f = append(f, Fault{key.name, "", "is required in production: a key file (`sluice key new` makes one)"})
+			switch {
+			case key.value != "":
+			case key.name == "admin.tokens":
+				f = append(f, Fault{key.name, "", "is required in production: a file of token hashes (`sluice key token --tokens FILE` makes one, and the token)"})
+			default:
+				f = append(f, Fault{key.name, "", "is required in production: a key file (`sluice key new --out FILE` makes one)"})
 			}
 		}
 	}

@@ -198,6 +198,54 @@ func TestHalfProduction(t *testing.T) {
 	}
 }
 
+// TestFaultsSayWhatToDo: a fault names what was given and by whom, what makes the file that is
+// missing, and each thing once; a source that is not served is not offered.
+func TestFaultsSayWhatToDo(t *testing.T) {
+	for _, c := range []struct {
+		vars, flags map[string]string
+		want        []string // whole faults, as they are printed; in any order among others
+		once        string   // a setting that has one fault
+	}{
+		{nil, map[string]string{"limiter.redis": "redis://h:1"}, []string{"stock.redis: must be given too, since limiter.redis says production"}, "stock.redis"},
+		{map[string]string{"SLUICE_RULES_SOURCE": "file"}, map[string]string{"limiter.redis": "redis://h:1", "queue": "rocketmq", "rocketmq.name_servers": "h:1"}, []string{
+			`rules.source: must be given too, and not as "file", since limiter.redis, queue say production (from env SLUICE_RULES_SOURCE)`,
+		}, "rules.source"},
+		{nil, map[string]string{"limiter.redis": "redis://h:1", "queue": "rocketmqq"}, []string{`queue: must be one of embedded, rocketmq, not "rocketmqq" (from flag --queue)`}, "queue"},
+		{nil, map[string]string{"rules.source": "zookeeper"}, []string{"rules.source: zookeeper is not served by this version; use file or nacos (from flag --rules.source)"}, "rules.source"},
+		{nil, map[string]string{"rules.source": "etcd"}, []string{`rules.source: must be one of file, nacos, not "etcd" (from flag --rules.source)`}, "rules.source"},
+		{nil, map[string]string{"limiter.redis": "redis://h:1"}, []string{
+			"admin.tokens: is required in production: a file of token hashes (`sluice key token --tokens FILE` makes one, and the token)",
+			"payment.key: is required in production: a key file (`sluice key new --out FILE` makes one)",
+		}, "admin.tokens"},
+	} {
+		_, err := Load(Sources{Env: env(c.vars), Flags: c.flags})
+		var faults Faults
+		if !errors.As(err, &faults) {
+			t.Fatalf("%v: %v", c.flags, err)
+		}
+		lines := strings.Split(faults.Error(), "\n")
+		for _, want := range c.want {
+			if !slices.Contains(lines, want) {
+				t.Errorf("no fault %q among\n%v", want, faults)
+			}
+		}
+		n := 0
+		for _, f := range faults {
+			if f.Setting == c.once {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s is faulted %d times:\n%v", c.once, n, faults)
+		}
+	}
+	for _, s := range Describe() {
+		if strings.Contains(s.Doc, "zookeeper") {
+			t.Errorf("%s offers zookeeper, which is not served: %s", s.Name, s.Doc)
+		}
+	}
+}
+
 // TestEmbeddedStaysHome: embedded stores are reachable from this machine alone, and never
 // run in an orchestrator unless somebody says so.
 func TestEmbeddedStaysHome(t *testing.T) {

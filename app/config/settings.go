@@ -47,7 +47,7 @@ var settings = []*setting{
 	{name: "demo.opens_in", def: "5s", doc: "when it opens, from the start", read: duration(func(c *Config) *time.Duration { return &c.DemoOpensIn }, 2*time.Second, 24*time.Hour)},
 	{name: "demo.duration", def: "10m", doc: "how long it stays open", read: duration(func(c *Config) *time.Duration { return &c.DemoDuration }, 10*time.Second, 30*24*time.Hour)},
 
-	{name: "rules.source", def: "file", doc: "file, nacos, zookeeper", read: oneOf(func(c *Config) *string { return &c.RulesSource }, "file", "nacos", "zookeeper")},
+	{name: "rules.source", def: "file", doc: "file or nacos", read: readRulesSource},
 	{name: "rules.file", def: "", doc: "rule bundle; <data.dir>/rules.json when empty", read: plain(func(c *Config) *string { return &c.RulesFile })},
 	{name: "nacos.servers", def: "", doc: "host:port, comma-separated", read: hosts(func(c *Config) *[]string { return &c.Nacos.Servers })},
 	{name: "nacos.namespace", def: "public", doc: "namespace id", read: plain(func(c *Config) *string { return &c.Nacos.Namespace })},
@@ -120,6 +120,15 @@ func oneOf(at func(*Config) *string, words ...string) func(*Config, string) erro
 		}
 		return nil
 	}
+}
+
+// readRulesSource knows a word that is not served yet, and says so.
+func readRulesSource(c *Config, v string) error {
+	if v == "zookeeper" {
+		c.RulesSource = v
+		return errors.New("zookeeper is not served by this version; use file or nacos")
+	}
+	return oneOf(func(c *Config) *string { return &c.RulesSource }, "file", "nacos")(c, v)
 }
 
 func boolean(at func(*Config) *bool) func(*Config, string) error {

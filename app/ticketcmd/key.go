@@ -14,7 +14,7 @@ import (
 
 // NewKey is "sluice key".
 func NewKey(env Env) *cobra.Command {
-	return cli.Mannered(cli.Group("key", "Make keys", "  sluice key new --kid ticket-key-202606 --out ticket-keys.json", newKey(env)))
+	return cli.Mannered(cli.Group("key", "Make keys and admin tokens", "  sluice key new --kid ticket-key-202606 --out ticket-keys.json\n  sluice key token --out admin.token --tokens admin-tokens", newKey(env), newToken(env)))
 }
 
 // made is what is said of a new key that went into a file.

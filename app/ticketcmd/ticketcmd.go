@@ -1,9 +1,9 @@
 // Package ticketcmd is the command line for tickets and keys by hand: "sluice ticket mint|inspect|verify"
-// and "sluice key new".
+// and "sluice key new|token".
 //
 // Exit codes: 0 done, 1 the answer is no (a ticket that is refused or cannot be read), 2 wrong use (flags,
 // key files). Facts go to standard output, as words or with --json; no command prints a signature or, but
-// for "key new" without --out, a secret.
+// for "key new" and "key token" without --out, a secret.
 package ticketcmd
 
 import (

@@ -2,6 +2,8 @@ package ticketcmd_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/console"
 	"github.com/sluice-io/sluice/app/keys"
 	"github.com/sluice-io/sluice/app/ticketcmd"
 )
@@ -213,6 +216,53 @@ func TestKeyNew(t *testing.T) {
 }
 
 // Every command says how it is used, with an example.
+// TestKeyToken: the token is told once, its line is what the service reads, and no file is replaced.
+func TestKeyToken(t *testing.T) {
+	c := newCLI(t)
+	r := c.run("", "key", "token", "--role", "viewer")
+	token := strings.TrimSpace(r.out)
+	hash := sha256.Sum256([]byte(token))
+	if line := "viewer sha256:" + hex.EncodeToString(hash[:]) + "\n"; r.code != 0 || r.err != line || !strings.HasPrefix(token, "sluice_") {
+		t.Errorf("exit %d\n%s%s, want the line %s", r.code, r.out, r.err, line)
+	}
+	if _, err := console.ParseTokens(r.err); err != nil {
+		t.Errorf("the service does not read %q: %v", r.err, err)
+	}
+
+	dir := t.TempDir()
+	out, lines := filepath.Join(dir, "admin.token"), filepath.Join(dir, "tokens")
+	if err := os.WriteFile(lines, []byte("viewer sha256:"+strings.Repeat("ab", 32)), 0o600); err != nil { // without an end of line
+		t.Fatal(err)
+	}
+	var made struct{ Token, Role, Line, File, Tokens string }
+	text := c.ok("key", "token", "--out", out, "--tokens", lines, "--json")
+	if err := json.Unmarshal([]byte(text), &made); err != nil || made.Token != "" || made.File != out || made.Tokens != lines || made.Role != "operator" {
+		t.Errorf("%v: %s", err, text)
+	}
+	kept, err := os.ReadFile(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tokens, err := console.ParseTokens(string(kept)); err != nil || len(tokens) != 2 || !strings.HasSuffix(string(kept), "\n"+made.Line+"\n") {
+		t.Errorf("%v: %s", err, kept)
+	}
+	secret, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hash := sha256.Sum256([]byte(strings.TrimSpace(string(secret)))); !strings.HasSuffix(made.Line, hex.EncodeToString(hash[:])) {
+		t.Error("the line is not that of the token in the file")
+	}
+	if st, err := os.Stat(out); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode of the token's file: %v %v", st.Mode(), err)
+	}
+	for _, args := range [][]string{{"key", "token", "--out", out}, {"key", "token", "--role", "root"}, {"key", "token", "--tokens", dir}} {
+		if r := c.run("", args...); r.code != 2 || r.out != "" || !strings.Contains(r.err, args[2]) {
+			t.Errorf("%v: exit %d\n%s%s", args, r.code, r.out, r.err)
+		}
+	}
+}
+
 func TestHelpHasExamples(t *testing.T) {
 	env := ticketcmd.Env{Now: time.Now, Random: strings.NewReader(""), Getenv: os.Getenv}
 	for _, parent := range []*cobra.Command{ticketcmd.NewTicket(env), ticketcmd.NewKey(env)} {
