@@ -8,7 +8,8 @@
 // every [Config.PollEvery] as a back-up for lost pushes. So there is one order of documents,
 // the order of reads, and no file of the SDK's is ever read.
 //
-// When the server dies, every look is an Update with Err and the rules stay. When it comes
+// When the server dies, every look is an Update with Err and the rules stay; the log says so
+// when it begins, each half minute, and when it is over. When it comes
 // back, the poll sees it within PollEvery. A deleted key is reported as absent, after a
 // second look (a read just after a publish may be 404 once). A 403 logs in again and makes
 // the SDK's client anew.

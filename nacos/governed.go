@@ -42,9 +42,10 @@ func (s *Source) Publish(ctx context.Context, previous, next []byte) error {
 func (s *Source) readBack(ctx context.Context, next []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, readBackFor)
 	defer cancel()
-	steady := 0
+	steady, other := 0, false // other: the last read that succeeded showed another document
 	for {
 		now, err := s.api.read(ctx)
+		other = err == nil && !bytes.Equal(now, next) || err != nil && other
 		switch {
 		case err == nil && bytes.Equal(now, next):
 			// Twice: of two first publishes both may see themselves for an instant.
@@ -57,7 +58,7 @@ func (s *Source) readBack(ctx context.Context, next []byte) error {
 		select {
 		case <-time.After(again):
 		case <-ctx.Done():
-			if err != nil && !errors.Is(err, admission.ErrNotFound) {
+			if err != nil && !other && !errors.Is(err, admission.ErrNotFound) { // our time may end within a read
 				return fmt.Errorf("published, but not read back: %w", err)
 			}
 			return fmt.Errorf("another document won the first publish of %s: %w", s.api.where(), admission.ErrConflict)

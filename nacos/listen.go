@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nacos-group/nacos-sdk-go/v2/clients"
 	"github.com/nacos-group/nacos-sdk-go/v2/clients/config_client"
@@ -23,7 +24,7 @@ var sdkTable sync.Mutex
 // listen is one SDK client's whole life: until ctx ends, and then as long as the SDK needs,
 // which knows no context: on a server that hangs its constructor takes 9 s. changed is
 // called from the SDK's goroutines.
-func listen(ctx context.Context, cfg Config, servers []server, changed func()) error {
+func listen(ctx context.Context, cfg Config, servers []server, known *outage, changed func()) error {
 	dir := cfg.CacheDir
 	if dir == "" {
 		var err error
@@ -32,7 +33,7 @@ func listen(ctx context.Context, cfg Config, servers []server, changed func()) e
 		}
 		defer os.RemoveAll(dir)
 	}
-	client, err := connect(cfg, servers, dir, func() bool { return ctx.Err() != nil })
+	client, err := connect(cfg, servers, dir, known, func() bool { return ctx.Err() != nil })
 	if err != nil {
 		return fmt.Errorf("nacos client: %w", err)
 	}
@@ -55,9 +56,9 @@ func listen(ctx context.Context, cfg Config, servers []server, changed func()) e
 	return nil
 }
 
-func connect(cfg Config, servers []server, dir string, ended func() bool) (config_client.IConfigClient, error) {
+func connect(cfg Config, servers []server, dir string, known *outage, ended func() bool) (config_client.IConfigClient, error) {
 	// Before the client: without one it opens a log file of its own.
-	logger.SetLogger(sdkLog{cfg.Log.With("component", "nacos-sdk"), ended})
+	logger.SetLogger(sdkLog{cfg.Log.With("component", "nacos-sdk"), known, cfg.Now, ended})
 	var list []constant.ServerConfig
 	for _, s := range servers {
 		list = append(list, constant.ServerConfig{Scheme: s.scheme, IpAddr: s.host, Port: s.port, GrpcPort: s.port + grpcOffset, ContextPath: "/nacos"})
@@ -82,8 +83,10 @@ func connect(cfg Config, servers []server, dir string, ended func() bool) (confi
 
 // sdkLog is the SDK's logger on ours. Its lines may hold whole documents: they are cut.
 type sdkLog struct {
-	log   *slog.Logger
-	ended func() bool // nobody listens any more: that connections break is the end of it
+	log    *slog.Logger
+	outage *outage
+	now    func() time.Time
+	ended  func() bool // nobody listens any more: that connections break is the end of it
 }
 
 const maxLine = 500 // bytes
@@ -100,9 +103,9 @@ func cut(s string) string {
 const absentCache = "cause file doesn't exist"
 
 func (l sdkLog) warn(text string) {
-	level := slog.LevelWarn // never ours to act on: the poll decides
-	if l.ended() || strings.Contains(text, absentCache) {
-		level = slog.LevelDebug
+	level := slog.LevelDebug // never ours to act on: the poll decides
+	if !l.ended() && !strings.Contains(text, absentCache) {
+		level = l.outage.sdkLevel(l.now())
 	}
 	l.log.Log(context.Background(), level, "nacos sdk", "text", cut(text))
 }

@@ -1,11 +1,14 @@
 package nacos_test
 
 import (
+	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"github.com/sluice-io/sluice/adapters/conformance"
 	"github.com/sluice-io/sluice/adapters/servers"
 	"github.com/sluice-io/sluice/nacos"
+	"github.com/sluice-io/sluice/rules"
 )
 
 // N01: the server goes away and comes back; a document published 2 s later is applied within
@@ -124,5 +128,48 @@ func (g *gate) close() {
 	for c := range g.conns {
 		c.Close()
 		delete(g.conns, c)
+	}
+}
+
+// While the server is away the log has a line of it, and one when it is back; the SDK, which
+// says two a second, adds one at most.
+func TestAnOutageDoesNotFloodTheLog(t *testing.T) {
+	servers.Need(t, servers.Nacos())
+	gate := newGate(t, servers.Nacos())
+	log := &keptLog{}
+	src, err := nacos.New(nacos.Config{Servers: []string{gate.address}, DataID: dataID(), PollEvery: 200 * time.Millisecond,
+		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(src.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- src.Run(ctx, func(rules.Update) {}) }()
+	time.Sleep(6 * time.Second) // the SDK's listener is registered by now
+	gate.close()
+	time.Sleep(8 * time.Second)
+	gate.open(t)
+	const connected = "success to connect a server" // again; before that the SDK cannot be ended
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(log.String(), "rules_source_back") || !strings.Contains(log.String(), connected); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nobody says that it is back:\n%s", log)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	sdk, told := 0, 0
+	for line := range strings.Lines(log.String()) {
+		switch {
+		case strings.Contains(line, "level=WARN") && strings.Contains(line, "component=nacos-sdk"):
+			sdk++
+		case strings.Contains(line, "event=rules_source_away"):
+			told++
+		}
+	}
+	if sdk > 1 || told < 1 || told > 4 { // a cause may change: refused, reset, timed out
+		t.Errorf("the SDK warns %d times, and the outage is told %d times:\n%s", sdk, told, log)
 	}
 }

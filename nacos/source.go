@@ -18,6 +18,7 @@ type Source struct {
 	cfg     Config
 	servers []server
 	api     *api
+	outage  *outage
 	sdk     sync.WaitGroup // clients of the SDK, the one that Run left behind included
 }
 
@@ -37,7 +38,7 @@ func New(cfg Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{cfg: cfg, servers: servers, api: newAPI(cfg, servers, t)}, nil
+	return &Source{cfg: cfg, servers: servers, api: newAPI(cfg, servers, t), outage: &outage{cfg: cfg}}, nil
 }
 
 // Name says which key of which server.
@@ -99,6 +100,11 @@ func (s *Source) Run(ctx context.Context, emit func(rules.Update)) error {
 		u := s.look(ctx)
 		if ctx.Err() != nil {
 			return false
+		}
+		if u.Err != nil {
+			s.outage.away(u.At, u.Err)
+		} else {
+			s.outage.back(u.At)
 		}
 		changed := u.Err == nil && (!seen || !bytes.Equal(last, u.Raw))
 		if u.Err == nil {
@@ -188,7 +194,7 @@ func (p *push) start(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		err := listen(ctx, p.src.cfg, p.src.servers, func() {
+		err := listen(ctx, p.src.cfg, p.src.servers, p.src.outage, func() {
 			select {
 			case p.pushed <- struct{}{}:
 			default: // one signal is as good as ten
