@@ -200,12 +200,28 @@ func TestDrainNotice(t *testing.T) {
 	if status, body := ready(); status != http.StatusOK {
 		t.Fatalf("before: %d %s", status, body)
 	}
+	kept := &http.Client{Timeout: 5 * time.Second}
+	closes := func() bool { // a client that keeps its connection
+		res, err := kept.Get("http://" + v.line.Public + "/v1/activities/" + demoActivity)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		_, _ = io.Copy(io.Discard, res.Body)
+		return res.Close
+	}
+	if closes() {
+		t.Error("before: the connection is closed")
+	}
 	v.stop()
 	asked := time.Now()
 	s.until("unready", func() bool {
 		status, body := ready()
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "draining")
 	})
+	if !closes() {
+		t.Error("draining: the connection is kept, and would end under a request")
+	}
 	h := p.headers()
 	h["X-Seckill-Ticket"], h["Idempotency-Key"], h["Content-Type"] = p.ticket.Ticket, p.ticket.RequestID, "application/json"
 	body := fmt.Sprintf(`{"request_id":%q,"activity_id":%q,"sku_id":%q,"quantity":1}`, p.ticket.RequestID, demoActivity, demoSKU)

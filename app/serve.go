@@ -228,7 +228,7 @@ func (l *listeners) serve(s *service, failed chan<- error) *httpServers {
 		on      net.Listener
 		handler http.Handler
 	}{{l.public, s.public}, {l.internal, s.internal}, {l.admin, s.admin}} {
-		server := httpapi.NewServer(p.handler, s.log)
+		server := httpapi.NewServer(s.partsWhenDraining(p.handler), s.log)
 		out.all = append(out.all, server)
 		out.serving.Go(func() {
 			if err := server.Serve(p.on); !errors.Is(err, http.ErrServerClosed) {
@@ -237,6 +237,17 @@ func (l *listeners) serve(s *service, failed chan<- error) *httpServers {
 		})
 	}
 	return out
+}
+
+// partsWhenDraining tells clients that keep a connection to leave with the answer in hand:
+// a request that meets the end of a connection has no known result.
+func (s *service) partsWhenDraining(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // drain takes requests until notice has passed, so that balancers see that readiness says

@@ -55,6 +55,9 @@ func (r *Renderer) Write(w http.ResponseWriter, req *http.Request, a Answer) {
 	h := w.Header()
 	h["Content-Type"] = contentTypeJSON
 	h["Cache-Control"] = noStore
+	if a.Outcome == admission.LengthRequired && req.ProtoMajor == 1 {
+		h["Connection"] = connectionClose // what follows may be the body that it did not announce
+	}
 	retry := r.retryAfter(a)
 	if retry > 0 {
 		h["Retry-After"] = []string{strconv.FormatInt(max(1, ceilDiv(int64(retry), int64(time.Second))), 10)}
