@@ -121,7 +121,13 @@ func New(d Deps) http.Handler {
 			e.Handle(method, "/assets/:name", a.static(DocumentAsset, d.Page.Assets))
 		}
 	}
-	e.NoRoute(func(c *gin.Context) { a.refuseGuard(c, admission.NotFound) })
+	e.NoRoute(func(c *gin.Context) {
+		if c.Request.URL.Path == "/" && c.Request.Method == http.MethodGet && ReadsHTML(c.Request) && d.Page.Activity != nil {
+			a.static(DocumentPage, d.Page.Activity)(c) // which says that there is no such sale
+			return
+		}
+		a.refuseGuard(c, admission.NotFound)
+	})
 	e.NoMethod(func(c *gin.Context) { a.refuseGuard(c, admission.MethodNotAllowed) })
 	return e
 }

@@ -49,7 +49,7 @@ func newBed(t testing.TB) *bed {
 	b := &bed{log: &logged{}, act: &admission.Activity{
 		ID: "10001", Version: 1, PathID: goodPath, Name: "Sale <1>", OpensAt: noon.Add(-time.Minute), ClosesAt: noon.Add(time.Hour),
 		SKUs:     []admission.SKU{{ID: "90001", Name: "Thing", Stock: 10, LimitPerUser: 2, Price: admission.Money{Amount: "9.90", Currency: "CNY"}}},
-		Fairness: admission.Fairness{Mode: admission.FairnessRandom, DrawClosesBefore: 5 * time.Second},
+		Fairness: admission.Fairness{Mode: admission.FairnessRandom, DrawClosesBefore: 5 * time.Second}, RebuyAfterCancel: true, MaxAttempts: 3,
 	}}
 	pass := func(name string) admission.Decision { b.note(name); return admission.Decision{} }
 	b.deps = Deps{

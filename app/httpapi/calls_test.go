@@ -36,7 +36,7 @@ func TestDocuments(t *testing.T) {
 		"session": `{"session":"s.s.s","user_id":"70000001","expires_at":"2026-11-11T12:00:00.123Z"}`,
 		"activity": `{"activity_id":"10001","activity_version":1,"path_id":"p_0123456789","name":"Sale \u003c1\u003e","opens_at":"2026-11-11T11:59:00.123Z","closes_at":"2026-11-11T13:00:00.123Z",` +
 			`"fairness":{"mode":"random","draw_commitment":"c0ffee","draw_closes_at":"2026-11-11T11:58:55.123Z"},` +
-			`"skus":[{"sku_id":"90001","name":"Thing","price":{"amount":"9.90","currency":"CNY"},"limit_per_user":2}],"server_time":"2026-11-11T12:00:00.123Z"}`,
+			`"skus":[{"sku_id":"90001","name":"Thing","price":{"amount":"9.90","currency":"CNY"},"limit_per_user":2}],"rebuy_after_cancel":true,"max_attempts":3,"server_time":"2026-11-11T12:00:00.123Z"}`,
 		"queue":   `{"state":"OPEN"}`,
 		"join":    `{"pass":"a.b.c","state":"OPEN","lane":"default","joined_ms":1794398400123,"next_poll_after_ms":1000}`,
 		"tickets": `{"ticket":"t.t.t","request_id":"request-00000001","path_id":"p_0123456789","nonce":"n_00000001","expires_at":"2026-11-11T12:00:00.123Z"}`,

@@ -86,6 +86,17 @@ func (a *API) known(c *gin.Context) *admission.Activity {
 	return act
 }
 
+// ReadsHTML reports a person with a browser, who gets the page, which says that there is no such sale,
+// as it does for a number that is none; who asks for anything else gets the error.
+func ReadsHTML(r *http.Request) bool {
+	for _, line := range r.Header["Accept"] {
+		if strings.Contains(line, "text/html") {
+			return true
+		}
+	}
+	return false
+}
+
 func appendActivity(b []byte, act *admission.Activity, commitment string) []byte {
 	b = append(b, '{')
 	b = appendMember(b, "activity_id", act.ID)
@@ -118,7 +129,9 @@ func appendActivity(b []byte, act *admission.Activity, commitment string) []byte
 		b = strconv.AppendInt(append(b, `,"limit_per_user":`...), s.LimitPerUser, 10)
 		b = append(b, '}')
 	}
-	return append(b, "]}"...)
+	b = strconv.AppendBool(append(b, `],"rebuy_after_cancel":`...), act.RebuyAfterCancel)
+	b = strconv.AppendInt(append(b, `,"max_attempts":`...), act.MaxAttempts, 10)
+	return append(b, '}')
 }
 
 func etagOf(b []byte) string {

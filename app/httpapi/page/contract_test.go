@@ -118,6 +118,49 @@ func TestClientRules(t *testing.T) {
 	})
 }
 
+// TestAnotherTurnIsOfferedWhereThereIsOne: by what the activity allows, also after a reload,
+// which still tells how the places were given.
+func TestAnotherTurnIsOfferedWhereThereIsOne(t *testing.T) {
+	in := openBrowser(t)
+	for _, c := range []struct {
+		name    string
+		rebuy   bool
+		most    int
+		offered bool
+		says    string
+	}{
+		{"one attempt", false, 1, false, "One attempt per person"},
+		{"one more", true, 2, true, "Ask for another turn"},
+		{"all used", true, 1, false, "All your attempts"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			s.activity["rebuy_after_cancel"], s.activity["max_attempts"] = c.rebuy, c.most
+			s.submits = []answer{said(admission.Queued, map[string]any{"next_poll_after_ms": 300})}
+			s.results = []answer{said(admission.PollOrderCancelled, map[string]any{"order_id": "8100012"})}
+			s.orders = []answer{orderIs("CANCELLED")}
+			b, w := atTurn(t, in, s)
+			b.press("Buy now")
+			for range 2 { // and after a reload
+				b.reads("h2", "The order is cancelled")
+				b.reads(".card", c.says)
+				b.reads("#fairness summary", "How the places are given")
+				if offered := strings.Contains(b.text(".card"), "Ask for another turn"); offered != c.offered {
+					t.Errorf("another turn offered: %t", offered)
+				}
+				b.visit(w.URL + activityPath)
+			}
+			if !c.offered {
+				return
+			}
+			// The service has none after all, or has not heard of the cancel yet: that is said.
+			b.press("Ask for another turn")
+			b.reads(".notice", "There is no other turn for you yet")
+			b.reads("h2", "The order is cancelled")
+		})
+	}
+}
+
 // TestPolling: hints are obeyed, failures thin the questions out, and the end ends them.
 func TestPolling(t *testing.T) {
 	in := openBrowser(t)

@@ -188,7 +188,10 @@ func TestAnnouncements(t *testing.T) {
 	if title := eval[string](b, `document.title`); title != "● It is your turn · Winter opening" {
 		t.Errorf("title %q", title)
 	}
-	if n := eval[int](b, `spoken.length`); n > 2 { // perhaps "You are next" on the way
+	b.press("中文")
+	b.reads("#live", "轮到您了") // what was said is said in the language that is read now
+	b.press("English")
+	if n := eval[int](b, `spoken.length`) - 2; n > 2 { // perhaps "You are next" on the way
 		t.Errorf("%d announcements of one turn", n)
 	}
 }

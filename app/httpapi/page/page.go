@@ -73,7 +73,8 @@ type activity struct {
 
 func (a *activity) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, ok := strings.CutPrefix(r.URL.Path, "/a/")
-	if !ok || !admission.ValidDecimal(id) {
+	known := ok && admission.ValidDecimal(id)
+	if !known && !httpapi.ReadsHTML(r) {
 		a.config.NotFound.ServeHTTP(w, r)
 		return
 	}
@@ -82,7 +83,10 @@ func (a *activity) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h[name] = value
 	}
 	cache := cachePage
-	if a.config.State != nil && a.config.State(id) == stateSoldOut {
+	switch {
+	case !known: // who asks for something else gets another answer
+		cache = "no-store"
+	case a.config.State != nil && a.config.State(id) == stateSoldOut:
 		cache = cacheSoldOut
 	}
 	a.page.serve(w, r, cache)

@@ -115,6 +115,20 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
+// Whoever types an address wrongly reads the page, which says so; a program gets the error.
+func TestAMistypedAddressIsAPage(t *testing.T) {
+	p := newPage(t, nil)
+	for _, path := range []string{"/", "/a/", "/a/abc", "/a/01"} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+		w := httptest.NewRecorder()
+		p.Activity.ServeHTTP(w, r)
+		if !strings.Contains(w.Body.String(), "<!doctype html>") || w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Content-Security-Policy") == "" {
+			t.Errorf("%s: %d %v %.60s", path, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
 func TestEncodings(t *testing.T) {
 	p := newPage(t, nil)
 	plain := serve(t, p.Activity, "/a/1")

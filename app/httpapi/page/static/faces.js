@@ -2,7 +2,7 @@
 // phase begins; its texts then follow the facts.
 
 import { el } from "./dom.js";
-import { looksOn } from "./phase.js";
+import { looksOn, mayAskAgain } from "./phase.js";
 import { AUTOMATIC_TRIES } from "./purchase.js";
 
 // face builds the nodes of a phase. v is the view: v.facts, v.words, v.now(), v.sale(action).
@@ -39,7 +39,7 @@ export function detail(v, phase) {
     case 'soldOutMine': return words.say(looksOn(facts) ? 'soldOutMineWatch' : 'soldOutMine');
     case 'sending':
       if (facts.attempt?.stage === 'asking') return words.say('asking');
-      return facts.tries > 1 ? words.say('sendingAgain', { n: facts.tries, all: AUTOMATIC_TRIES }) : words.say('sendingText');
+      return facts.tries > 1 ? words.say(facts.attempt?.cut ? 'sendingCut' : 'sendingAgain', { n: facts.tries, all: AUTOMATIC_TRIES }) : words.say('sendingText');
     default: return words.say(`${phase}Text`);
   }
 }
@@ -76,7 +76,9 @@ const faces = {
   order: (v, bind) => [...plain('order')(v, bind), ...payTimer(v, bind), receipt(v), cancel(v, bind)],
   cancelled: (v, bind) => [
     ...plain('cancelled')(v, bind), receipt(v),
-    v.facts.queue?.state === 'OPEN' && actions(quiet(v, 'anotherButton', 'another')),
+    mayAskAgain(v.facts)
+      ? v.facts.queue?.state === 'OPEN' && actions(quiet(v, 'anotherButton', 'another'))
+      : el('p.small', {}, v.words.say(v.facts.activity.rebuy_after_cancel ? 'attemptsUsed' : 'oneAttempt')),
   ],
 
   soldOut: (v, bind) => [

@@ -17,6 +17,7 @@ export const newFacts = () => ({
   tries: 0,         // submits since then
   result: null,     // {status, order_id?, already?}
   order: null,
+  cancelled: [],    // request_ids of this person's cancelled orders
   gone: [],         // SKUs that a personal answer called sold out, sooner than the document
   soldOut: false,   // all of them
   soldOutAt: 0,     // server time in ms at which a personal answer said so; 0: none did

@@ -17,7 +17,7 @@ export function fairness(v) {
     el('details', {},
       el('summary', {}, words.say('howPlaces')),
       el('p', {}, modeText(v)),
-      el('p', {}, words.say('counts', { joined: words.number(queue.joined ?? 0) })),
+      el('p', {}, queue.joined === 1 ? words.say('countsOne') : words.say('counts', { joined: words.number(queue.joined ?? 0) })),
       draw.commitment && !draw.secret && el('p', {}, words.say('drawSealed')),
       draw.secret && !facts.place && el('p', {}, words.say('drawRevealed')),
       draw.trust === 'operator' && el('p', {}, words.say('drawTrust')),

@@ -32,6 +32,12 @@ export function phaseOf(facts, now) {
 // last word; the document hears of a sell-out a little later than the first who are told.
 export function looksOn({ queue }) { return queue?.state !== 'SOLD_OUT' || queue.reopening === true; }
 
+// mayAskAgain: a cancelled order leaves its owner another attempt. Those that this browser
+// knows of are counted, all SKUs together; the service counts all of them, each SKU's.
+export function mayAskAgain({ activity, cancelled }) {
+  return activity?.rebuy_after_cancel === true && cancelled.length < activity.max_attempts * activity.skus.length;
+}
+
 // isBefore: the countdown to the opening is shown.
 export function isBefore(facts, now) {
   return facts.activity !== null && !facts.missing && now < Date.parse(facts.activity.opens_at) && !facts.ended &&

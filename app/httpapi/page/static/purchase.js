@@ -107,11 +107,12 @@ export class Purchase {
       answer = await this.#api.submit(this.#id, attempt, signal);
     } catch (fault) {
       if (signal.aborted || !(fault instanceof Unreachable)) throw fault;
-      attempt.unknown = true;
+      attempt.unknown = attempt.cut = true;
       if (++attempt.losses > 1) this.#inquire(attempt, 'retry');
       this.#sale.keep();
       return fullJitter(attempt.losses);
     }
+    attempt.cut = false;
     this.#sale.answered();
     const { body } = answer;
     const backoff = this.#sale.demand(answer.retryAfter, fullJitter(facts.tries));
@@ -221,7 +222,8 @@ export class Purchase {
       case 'FAILED': {
         attempt.stage = 'done';
         const status = body.status === 'FAILED' ? body.code : body.status;
-        this.#sale.show({ result: { status, order_id: body.order_id ?? '', already }, pressed: false, notice: '' });
+        const told = status === 'CANCELLED' && !this.#cancelled(attempt); // another was asked for, and this one came again
+        this.#sale.show({ result: { status, order_id: body.order_id ?? '', already }, pressed: false, notice: told ? 'notAnother' : '' });
         this.#sale.keep();
         return body.order_id ? 0 : STOP;
       }
@@ -259,9 +261,18 @@ export class Purchase {
   hold(order) {
     const { facts } = this.#sale;
     if (order.status !== 'CREATED') facts.result.status = order.status;
+    if (order.status === 'CANCELLED' && facts.attempt) this.#cancelled(facts.attempt);
     this.#sale.show({ order });
     this.#sale.keep();
     return order.status === 'CREATED' ? spread(ORDER_POLL) : STOP;
+  }
+
+  // cancelled counts an attempt that was cancelled; false: it is counted already.
+  #cancelled({ request_id }) {
+    const { facts } = this.#sale;
+    if (facts.cancelled.includes(request_id)) return false;
+    facts.cancelled = [...facts.cancelled, request_id];
+    return true;
   }
 
   // soldOut marks a SKU. While there are others the person may choose one of them.

@@ -115,6 +115,7 @@ export class Sale {
       case 'asking':
       case 'queued': return this.#purchase.ask(facts.attempt, signal);
     }
+    if (facts.result && !facts.queue) await this.#recall(signal);
     if (facts.result?.order_id) return this.#purchase.follow(signal);
     if (facts.result) return STOP;
     return this.#watch(signal);
@@ -134,6 +135,15 @@ export class Sale {
     this.show({ activity: answer.body, missing: false, sku });
     if (this.facts.place && this.facts.place.opens_at !== answer.body.opens_at) this.rejoin();
     return 0;
+  }
+
+  // recall reads the queue document once for somebody who comes back to a result: how the
+  // places were given, and whether the sale goes on. The result does not depend on it.
+  async #recall(signal) {
+    const answer = await this.#api.queue(this.#id, this.either(signal));
+    if (!answer.ok || !answer.body.lanes) return;
+    this.facts.queue = answer.body;
+    await this.#locate(signal);
   }
 
   // watch reads the queue document and takes a turn when it has come.
@@ -258,7 +268,7 @@ export class Sale {
       case 'buy':
         this.#purchase.press();
         return 0;
-      case 'another': // whether this sale allows one more, the service knows
+      case 'another': // whether there is one more, the service knows
         facts.place.elsewhere = true;
         this.show({ attempt: null, result: null, order: null, pressed: false });
         this.keep();
@@ -358,7 +368,7 @@ export class Sale {
     this.facts.user = user;
     this.facts.needSignIn = this.#development && !session;
     if (before !== user || !session) {
-      Object.assign(this.facts, { place: null, standing: null, check: null, attempt: null, result: null, order: null, pressed: false });
+      Object.assign(this.facts, { place: null, standing: null, check: null, attempt: null, result: null, order: null, pressed: false, cancelled: [] });
       this.#restore();
     }
     this.#changed();
@@ -384,8 +394,8 @@ export class Sale {
 
   // keep remembers what must survive this tab.
   keep() {
-    const { place, attempt, result, sku, quantity, pressed, tries } = this.facts;
-    if (place) remember(this.#key(), JSON.stringify({ place, attempt, result, sku, quantity, pressed, tries }));
+    const { place, attempt, result, cancelled, sku, quantity, pressed, tries } = this.facts;
+    if (place) remember(this.#key(), JSON.stringify({ place, attempt, result, cancelled, sku, quantity, pressed, tries }));
     this.#changed();
   }
 
@@ -396,8 +406,8 @@ export class Sale {
     }
     const kept = recallObject(this.#key());
     if (!kept?.place?.pass || this.#development && !this.#owner) return;
-    const { place, attempt = null, result = null, sku = '', quantity = 1, pressed = false, tries = 0 } = kept;
-    Object.assign(this.facts, { place, attempt, result, sku, quantity, pressed, tries, user: this.facts.user || place.user });
+    const { place, attempt = null, result = null, cancelled = [], sku = '', quantity = 1, pressed = false, tries = 0 } = kept;
+    Object.assign(this.facts, { place, attempt, result, cancelled, sku, quantity, pressed, tries, user: this.facts.user || place.user });
     this.#purchase.resume();
   }
 

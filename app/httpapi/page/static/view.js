@@ -5,7 +5,7 @@ import { Bindings, el } from "./dom.js";
 import { detail, face, headline } from "./faces.js";
 import { fairness, fairnessKey } from "./fairness.js";
 import { recall, remember } from "./memory.js";
-import { isBefore, looksOn, phaseOf } from "./phase.js";
+import { isBefore, looksOn, mayAskAgain, phaseOf } from "./phase.js";
 import { preferredLanguage, Words } from "./words.js";
 
 const REFRESH = 250; // ms between paints of clocks
@@ -48,7 +48,10 @@ export class View {
 
   start() {
     for (const button of document.querySelectorAll('[data-language]')) {
-      button.addEventListener('click', () => this.#speak(button.dataset.language));
+      button.addEventListener('click', () => {
+        this.#speak(button.dataset.language);
+        this.#repeat();
+      });
     }
     this.#buildStatus();
     this.#speak(this.words.language);
@@ -101,7 +104,7 @@ export class View {
     const phase = phaseOf(facts, now);
     const before = isBefore(facts, now);
     const key = [phase, before, this.words.language, facts.needSignIn, facts.order?.status, facts.result?.order_id,
-      phase === 'turn' ? facts.sku : '', phase === 'cancelled' ? facts.queue?.state : ''].join('|');
+      phase === 'turn' ? facts.sku : '', phase === 'cancelled' ? [facts.queue?.state, mayAskAgain(facts)].join() : ''].join('|');
     if (key !== this.#key) this.#build(phase, before);
     this.#key = key;
     this.#bind.paint();
@@ -256,6 +259,11 @@ export class View {
       if (left <= mark && this.#marked > mark && left > mark - 2_000) this.#say(this.words.say(key));
     }
     this.#marked = left;
+  }
+
+  // repeat: what was last said aloud stays to be read, and is read in the language that is spoken now.
+  #repeat() {
+    if (this.facts.activity) this.#say(`${headline(this, this.#phase)}. ${detail(this, this.#phase)}`);
   }
 
   #say(text) { part('live').textContent = text; }
