@@ -45,7 +45,7 @@ func (v *visit) Settle(d admission.Decision) {
 
 func (c *charge) refund(now, came limit.Instant, g *Gate) {
 	if c.table == nil {
-		g.prefixes.Refund(now, came, c.id, 1)
+		g.prefixes.Refund(now, came, c.id, 1, c.rate)
 		return
 	}
 	c.table.Refund(now, came, limit.Key{ID: c.id}, 1, c.rate)

@@ -62,7 +62,7 @@ func (g *Gate) sourceOf(v *visit, salt uint64) admission.Decision {
 	if d := g.prefixes.Allow(now, key.Prefix, 1); !d.OK {
 		return g.limited(admission.StageSource, admission.ReasonSourcePrefixRate, d)
 	}
-	v.refundable(charge{id: key.Prefix})
+	v.refundable(charge{id: key.Prefix, rate: v.view.prefix})
 	return admission.Decision{}
 }
 

@@ -38,6 +38,18 @@ func TestShedRefundsANamedPrefix(t *testing.T) {
 	}
 }
 
+// TestShedRefundsAPrefix: one that shares the common limit, too.
+func TestShedRefundsAPrefix(t *testing.T) {
+	b := newBed(t, quiet(wideUser[:len(wideUser)-1]+`,"source":{"rate_per_s":0.001,"burst":1}}`))
+	for i := range 30 { // thrice what the /24 has
+		enter7(b, b.from("7", fmt.Sprintf("192.0.2.%d", i+1))).End(admission.Decision{Outcome: admission.Overloaded})
+	}
+	for i := range 10 {
+		enter7(b, b.from("7", fmt.Sprintf("192.0.2.%d", i+1))).End(admission.Decision{Outcome: admission.Queued})
+	}
+	b.want(b.gate.Enter(b.from("7", "192.0.2.99")), admission.RateLimited, admission.StageSource)
+}
+
 // TestSeatsOfSKUsThatLeft: the seats of a SKU that is neither served nor named any more are
 // forgotten, or every sale would leave its own behind.
 func TestSeatsOfSKUsThatLeft(t *testing.T) {

@@ -24,6 +24,7 @@ type view struct {
 	shadows [admission.Calls]*chain // of shadow rules; nil: the resource has none
 
 	source          limit.Rate
+	prefix          limit.Rate            // of every /24 and /48
 	unparsable      limit.Rate            // one bucket for all whose address cannot be read
 	sourceOverrides map[uint64]limit.Rate // by source key
 	sourceShadow    *limit.Rate           // of every source; nil: none
@@ -112,6 +113,7 @@ func (g *Gate) Apply(s *rules.Snapshot, serve []admission.SKURef, now limit.Inst
 	w := &view{
 		snapshot: s,
 		source:   rate(s.SourceLimit.Limit),
+		prefix:   rate(s.PrefixLimit),
 		policies: make(map[admission.SKURef]*policy, len(serve)),
 	}
 	for stage := range admission.Stages {
@@ -141,9 +143,9 @@ func (g *Gate) Apply(s *rules.Snapshot, serve []admission.SKURef, now limit.Inst
 		w.penalty = rule // the rules have validated it; none if they ever did not
 	}
 	if g.prefixes == nil {
-		g.prefixes, _ = limit.NewStripes(prefixStripes, rate(s.PrefixLimit)) // a constant power of two
+		g.prefixes, _ = limit.NewStripes(prefixStripes, w.prefix) // a constant power of two
 	} else {
-		g.prefixes.SetRate(now, rate(s.PrefixLimit))
+		g.prefixes.SetRate(now, w.prefix)
 	}
 	w.callRates[admission.CallTicket] = newRates(s.TicketLimit)
 	w.callRates[admission.CallJoin] = newRates(s.JoinLimit)

@@ -250,7 +250,7 @@ func TestKeyedAgreesWithMap(t *testing.T) {
 				delete(model, id)
 			case 2:
 				k.Refund(now, now, at, 1, user)
-				b.Refund(now, now, 0, 1)
+				b.Refund(now, now, 0, 1, user)
 			default:
 				n := rapid.Int64Range(1, 3).Draw(t, "n")
 				if got, want := k.Allow(now, at, n, user), b.Allow(now, 0, n); got != want {

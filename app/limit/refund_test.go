@@ -23,7 +23,7 @@ func refunders(r limit.Rate) map[string]refunder {
 		},
 		"Stripes": {
 			func(now limit.Instant, n int64) limit.Decision { return s.Allow(now, 1, n) },
-			func(now, charged limit.Instant, n int64) { s.Refund(now, charged, 1, n) },
+			func(now, charged limit.Instant, n int64) { s.Refund(now, charged, 1, n, r) },
 		},
 	}
 }

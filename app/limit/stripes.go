@@ -46,9 +46,13 @@ func (s *Stripes) Allow(now Instant, hash uint64, n int64) Decision {
 }
 
 // Refund gives the stripe of hash back what has not come back by itself of n units that were
-// charged at charged.
-func (s *Stripes) Refund(now, charged Instant, hash uint64, n int64) {
+// charged at charged, at rate r. What was charged at a rate that is no longer in force stays:
+// one unit of a small burst is more than one of a great one.
+func (s *Stripes) Refund(now, charged Instant, hash uint64, n int64, r Rate) {
 	set := s.set.Load()
+	if set.rate != r {
+		return
+	}
 	refund(set.stripe(hash), set.rate, now.clamp(), charged.clamp(), n)
 }
 

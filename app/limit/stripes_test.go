@@ -17,7 +17,7 @@ func TestStripesAreApart(t *testing.T) {
 	if d := s.Allow(0, 5, 1); d.OK || d.RetryAfter != time.Second {
 		t.Errorf("5 shares the stripe of 1: %+v", d)
 	}
-	s.Refund(0, 0, 5, 1)
+	s.Refund(0, 0, 5, 1, must(limit.NewRate(1, 2)))
 	if d := s.Allow(0, 1, 1); !d.OK {
 		t.Errorf("after the refund: %+v", d)
 	}
@@ -36,6 +36,13 @@ func TestL03StripesPolicyChange(t *testing.T) {
 	}
 	if d := s.Allow(0, 1, 10); !d.OK {
 		t.Errorf("pushes emptied the other: %+v", d)
+	}
+	s.SetRate(0, fast)
+	s.Refund(0, 0, 0, 5, slow) // half a bucket then, half a hundredth now
+	s.SetRate(0, slow)
+	s.SetRate(0, fast)
+	if d := s.Allow(0, 0, 1); d.OK {
+		t.Errorf("a charge of another policy was given back: %+v", d)
 	}
 	s.SetRate(0, limit.Rate{})
 	if d := s.Allow(50*sec, 0, 1); d.OK || d.RetryAfter != limit.Never {
