@@ -44,13 +44,14 @@ func (a *adminFlags) find(cmd *cobra.Command) {
 func (a *adminFlags) resolve() (base, token string, err error) {
 	base = a.url
 	if base == "" {
-		body, err := os.ReadFile(filepath.Join(a.dataDir, readyFile))
+		path := filepath.Join(a.dataDir, readyFile)
+		body, err := os.ReadFile(path)
 		if err != nil {
-			return "", "", exit.Code(exit.Away, fmt.Errorf("no running instance found: %w; start `sluice serve`, or give --admin URL", err))
+			return "", "", cli.NotFound(path, err)
 		}
 		var line readyLine
 		if err := json.Unmarshal(body, &line); err != nil {
-			return "", "", exit.Code(exit.Away, fmt.Errorf("%s: %w", filepath.Join(a.dataDir, readyFile), err))
+			return "", "", exit.Code(exit.Away, fmt.Errorf("%s: %w", path, err))
 		}
 		base = line.Admin
 	}

@@ -95,7 +95,10 @@ func (f findings) say(cmd *cobra.Command, repair, asJSON bool) error {
 	for _, line := range append(append([]string{}, f.Differences...), f.Closed...) {
 		fmt.Fprintln(cmd.OutOrStdout(), line)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%d SKUs, %d differences, %d verdicts applied\n", f.SKUs, len(f.Differences), f.Repaired)
+	fmt.Fprintf(cmd.OutOrStdout(), "%d SKUs, %d differences\n", f.SKUs, len(f.Differences))
+	if repair {
+		fmt.Fprintf(cmd.OutOrStdout(), "all %d verdicts of SQL told to the stock store, which passes over what it has\n", f.Repaired)
+	}
 	if wrong {
 		return exit.Code(exit.No, errors.New("the stock store and SQL differ, or a SKU is closed; --repair moves the store towards SQL"))
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
 
 	"github.com/sluice-io/sluice/app/admission"
 	"github.com/sluice-io/sluice/app/order"
@@ -115,6 +116,19 @@ func (l *ledger) reconciliation(activities ...admission.Activity) *reconciliatio
 	return &reconciliation{
 		stock: stock, orders: orders, queue: &slowGroup{}, metrics: metrics, log: log, activities: activities,
 		reconciler: order.NewReconciler(stock, orders, order.ReconcilerConfig{}, metrics, log),
+	}
+}
+
+// TestReconcileSaysWhatRepairDid: verdicts that the store had already are no differences, and are not told as such.
+func TestReconcileSaysWhatRepairDid(t *testing.T) {
+	cmd := &cobra.Command{}
+	out := &strings.Builder{}
+	cmd.SetOut(out)
+	if err := (findings{SKUs: 2, Repaired: 1000}).say(cmd, true, false); err != nil {
+		t.Fatal(err)
+	}
+	if want := "2 SKUs, 0 differences\nall 1000 verdicts of SQL told to the stock store, which passes over what it has\n"; out.String() != want {
+		t.Errorf("said %q, want %q", out, want)
 	}
 }
 

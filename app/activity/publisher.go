@@ -59,7 +59,7 @@ func (p *Publisher) Publish(ctx context.Context, document []byte) (a admission.A
 		stored, err = before, nil // published before: go on with the steps that may be missing
 	}
 	if err != nil {
-		return a, nil, fmt.Errorf("publish activity %s version %d: %w", a.ID, a.Version, err)
+		return a, nil, fmt.Errorf("version %d: %w", a.Version, err) // which names the activity
 	}
 	a = stored
 	for i := range a.SKUs {

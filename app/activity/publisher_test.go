@@ -146,6 +146,8 @@ func TestPublish(t *testing.T) {
 	} {
 		if _, err := d.publish(c.doc); !errors.Is(err, admission.ErrConflict) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want a conflict that names %q", name, err, c.says)
+		} else if strings.Count(err.Error(), "10001") != 1 {
+			t.Errorf("%s: the activity is not named once: %v", name, err)
 		}
 		if a := d.shown(); a.Version != 1 || a.Name != "Sale" || d.remaining("90001") != 10 {
 			t.Errorf("%s changed what is shown: %+v", name, a)

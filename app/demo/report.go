@@ -164,7 +164,7 @@ func (r *Report) Table(to io.Writer) error {
 		w.row("Redis", "n/a: the counters of the internal listener are not known")
 	}
 	if n, example := r.faults(); n > 0 {
-		w.row("Network", "%d requests without an answer, as in: %s", n, example)
+		w.row("Network", "%d network faults, requests without an answer, as in: %s", n, example)
 	}
 	if r.StuckLive > 0 || len(r.Stuck) > 0 {
 		w.row("Stuck", "%d reservations LIVE; longer than %v: %s", r.StuckLive, stuckAfter, head(r.Stuck, 5))

@@ -300,11 +300,9 @@ func (r *run) progress() Progress {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for call, f := range l.calls {
-		if call != client.CallQueue && call != client.CallActivity {
-			for _, n := range f.faults {
-				p.Faulted += n
-			}
+	for _, f := range l.calls {
+		for _, n := range f.faults {
+			p.Faulted += n
 		}
 	}
 	return p

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/client"
 	"github.com/sluice-io/sluice/app/exit"
 )
 
@@ -353,6 +354,33 @@ func TestNobodyThere(t *testing.T) {
 	}
 	if err := command("--data.dir", dir, "--session-keys", filepath.Join(dir, "none.json")); exit.Of(err) != exit.Usage {
 		t.Errorf("no such key file: %v", err)
+	}
+}
+
+// TestAnAdminTokenThatIsRefused: the words say which flag to give, and no body is dumped.
+func TestAnAdminTokenThatIsRefused(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"code":"UNAUTHENTICATED"}`)
+	}))
+	defer s.Close()
+	a := admin{base: s.URL, token: "wrong", http: s.Client()}
+	err := a.call(t.Context(), http.MethodGet, "/admin/v1/activities", nil, nil)
+	if exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--admin-token-file") || strings.Contains(err.Error(), "{") {
+		t.Errorf("exit code %d: %v", exit.Of(err), err)
+	}
+}
+
+// TestProgressCountsEveryFault: the line and the verdict count the same.
+func TestProgressCountsEveryFault(t *testing.T) {
+	t.Parallel()
+	l := newLedger()
+	l.calls[client.CallQueue] = &callFacts{faults: map[string]int64{"refused": 13}}
+	l.calls[client.CallJoin] = &callFacts{faults: map[string]int64{"refused": 4}}
+	r := &run{ledger: l, edge: &edge{}}
+	if p := r.progress(); p.Faulted != 17 {
+		t.Errorf("%d faults in the progress, want 17", p.Faulted)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/cli"
 	"github.com/sluice-io/sluice/app/exit"
 	"github.com/sluice-io/sluice/app/keys"
 	"github.com/sluice-io/sluice/app/session"
@@ -68,10 +69,8 @@ func Find(f Flags, getenv func(string) string) (Target, error) {
 		if err := json.Unmarshal(raw, &ready); err != nil {
 			return t, exit.Code(exit.Usage, fmt.Errorf("%s: %w", path, err))
 		}
-	case !errors.Is(err, fs.ErrNotExist):
-		return t, exit.Code(exit.Usage, err)
-	case f.Targets == "":
-		return t, exit.Code(exit.Away, fmt.Errorf("no running service: %s is not there; start one with `sluice serve`, or give --target and --admin", path))
+	case f.Targets == "" || !errors.Is(err, fs.ErrNotExist) && f.Admin == "":
+		return t, cli.NotFound(path, err)
 	}
 	for url := range strings.SplitSeq(orElse(f.Targets, ready.Public), ",") {
 		if url = strings.TrimSpace(url); url != "" {
@@ -165,6 +164,9 @@ func (a admin) call(ctx context.Context, method, path string, body []byte, into 
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxAdminBody))
 	if err != nil {
 		return exit.Code(exit.Away, fmt.Errorf("admin listener: %w", err))
+	}
+	if res.StatusCode == http.StatusUnauthorized {
+		return exit.Code(exit.Usage, fmt.Errorf("the admin token is refused by %s; give the right --admin-token-file", a.base))
 	}
 	if res.StatusCode != http.StatusOK {
 		code := exit.No

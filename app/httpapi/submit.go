@@ -145,6 +145,11 @@ func submitAnswer(req *admission.Request, d admission.Decision, poll time.Durati
 		ans.ReservationID, ans.OrderID = req.Record.ReservationID, req.Record.OrderID
 	case admission.SoldOut:
 		ans.TooFew = d.Reason == admission.ReasonStockTooFew
+	case admission.TokenInvalid:
+		if req.Ticket == "" { // of one that is there, nothing is told
+			missing := fieldError{"X-Seckill-Ticket", "is missing"}
+			ans.Field, ans.Detail = missing.Field, missing.Error()
+		}
 	case admission.ReplayRejected:
 		ans.ExistingID = req.Record.RequestID
 	default: // a plain refusal

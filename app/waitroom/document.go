@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -91,7 +92,7 @@ func (r *Room) build(a *admission.Activity, s *standing, now time.Time) []byte {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.state.Lanes)) {
 		l := s.state.Lanes[name]
-		doc.Lanes = append(doc.Lanes, queueLane{name, l.Watermark, l.Released, l.Joined, l.ReleasePerSec})
+		doc.Lanes = append(doc.Lanes, queueLane{name, l.Watermark, l.Released, l.Joined, math.Round(l.ReleasePerSec*100) / 100}) // what is left of an average is no rate
 	}
 	doc.Poll = pollHint{Low: policy.LongestPoll.Milliseconds() / 4, High: policy.LongestPoll.Milliseconds()}
 	if a.Fairness.Mode != admission.FairnessFIFO {

@@ -484,6 +484,15 @@ func TestW02TheDocumentHoldsNothingPersonal(t *testing.T) {
 	}
 }
 
+// TestARateThatFadesIsNone: what is left of an average after the last wave reads 0.
+func TestARateThatFadesIsNone(t *testing.T) {
+	b := newBed(t)
+	s := &standing{state: admission.RoomState{Lanes: map[string]admission.LaneState{"default": {ReleasePerSec: 6.04e-43}, "other": {ReleasePerSec: 39.987}}}}
+	if body := string(b.room.build(b.a, s, b.now)); !strings.Contains(body, `"release_per_s":0}`) || !strings.Contains(body, `"release_per_s":39.99}`) {
+		t.Errorf("the document says %s", body)
+	}
+}
+
 // TestTheDrawCanBeChecked: from the document alone, with an HMAC and nothing of ours, the
 // rank that somebody was told comes out; and before the opening it could not be known.
 func TestTheDrawCanBeChecked(t *testing.T) {
