@@ -121,7 +121,11 @@ func (g *Guard) Do(ctx context.Context, f func(context.Context) error) error {
 }
 
 // Closed reports whether calls go out freely.
-func (g *Guard) Closed() bool { return g.breaker.IsClosed() }
+func (g *Guard) Closed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.breaker.IsClosed()
+}
 
 // permit is the right to make one call; settle must follow.
 type permit struct {
