@@ -152,7 +152,10 @@ func TestRulePushReachesEveryInstanceWithinASecond(t *testing.T) {
 	}
 
 	// A canary is drift that has a name; promoting it ends it.
-	rulesCommand(0, "push", "--canary", "50", f.file("canary.json", string(bundle(5, "canary", 5).Indent())))
+	// Pushed without --admin: the instances are found in the limiter store.
+	if said := f.want(0, "rules", "push", "--canary", "50", f.file("canary.json", string(bundle(5, "canary", 5).Indent()))); !strings.Contains(said, "the canary runs on 1 of 2 instances") {
+		t.Errorf("push of a canary says:\n%s", said)
+	}
 	var s struct {
 		Version   int64
 		Drift     bool
@@ -162,7 +165,7 @@ func TestRulePushReachesEveryInstanceWithinASecond(t *testing.T) {
 		_, said := f.command(append([]string{"rules", "status", "--json"}, admin...)...)
 		return json.NewDecoder(strings.NewReader(said)).Decode(&s) == nil && s.Drift
 	})
-	if len(s.Instances) != 2 || s.Instances[0].Hash == s.Instances[1].Hash || s.Version != 5 {
+	if len(s.Instances) != 2 || s.Instances[0].Hash == s.Instances[1].Hash || s.Instances[0].Canary == s.Instances[1].Canary || s.Version != 5 {
 		t.Errorf("status of a canary: %+v", s)
 	}
 	if said := rulesCommand(1, "status"); !strings.Contains(said, "DRIFT") {

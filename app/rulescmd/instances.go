@@ -57,7 +57,7 @@ func (v *instances) status(ctx context.Context) (fleetStatus, error) {
 	case terr != nil:
 		return f, exit.Code(exit.Of(err), fmt.Errorf("%w; %w", err, terr))
 	case len(t.Instances) == 0:
-		return f, exit.Code(exit.Of(err), fmt.Errorf("%w; the limiter store knows of no live instance", err))
+		return f, exit.Code(exit.Of(err), fmt.Errorf("%w; %w", err, errNobody))
 	}
 	body, err := json.Marshal(t) // the answer of an admin listener is this
 	if err != nil {
@@ -188,8 +188,11 @@ func (v *instances) acknowledged(ctx context.Context, t target, within time.Dura
 			}
 			return a, "", refusal
 		}
-		if next, err := v.status(ctx); err == nil {
+		switch next, err := v.status(ctx); {
+		case err == nil:
 			f = next
+		case errors.Is(err, errNobody):
+			return acknowledgement{}, err.Error(), nil // those that we waited for are dead by now
 		}
 	}
 }
@@ -206,5 +209,7 @@ func (f fleetStatus) complaint(t target) string {
 
 // Registry opens the instances' table in the limiter store. The caller calls done.
 type Registry func(ctx context.Context) (store admission.Fleet, done func(), err error)
+
+var errNobody = errors.New("the limiter store knows of no live instance")
 
 var errBehind = errors.New("nothing is published: raise the version, or give --bump")

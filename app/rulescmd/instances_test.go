@@ -212,6 +212,36 @@ func TestPushAsksTheInstancesTable(t *testing.T) {
 	s.has(s.want(1, "push", "--bump", s.file(version(1, `,"ticket":{"active_key_id":"k"}`))), "refuses version")
 }
 
+// An instance that ended just now still counts for a moment: whoever waits for it gives up when
+// nobody is left, and says so.
+func TestAPushDoesNotWaitForTheDead(t *testing.T) {
+	s := newShell(t)
+	s.store(table{}, nil)
+	looks := 0
+	s.set.Registry = func(context.Context) (admission.Fleet, func(), error) {
+		return dying{table{}, func() bool { looks++; return looks > 3 }}, func() {}, nil
+	}
+	code, out, errs := s.run("push", s.file(version(1, "")))
+	if code != 0 {
+		t.Fatalf("exit %d\n%s%s", code, out, errs)
+	}
+	s.has(errs, "no live instance")
+}
+
+// dying has one instance, which follows nothing, until it is dead.
+type dying struct {
+	table
+	dead func() bool
+}
+
+func (d dying) Instances(context.Context) (map[string]json.RawMessage, error) {
+	seen := time.Now()
+	if d.dead() {
+		seen = seen.Add(-time.Minute)
+	}
+	return map[string]json.RawMessage{"a": json.RawMessage(fmt.Sprintf(`{"instance_id":"a","last_error":null,"seen_ms":%d}`, seen.UnixMilli()))}, nil
+}
+
 // An instance that starts refuses what is below the high-water mark: --bump goes above it, and
 // a push below it says so.
 func TestBumpGoesAboveTheHighWaterMark(t *testing.T) {
