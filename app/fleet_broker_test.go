@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -90,16 +89,6 @@ func readdressed(broker, instead string) func(*relay, io.Writer, io.Reader) {
 	}
 }
 
-// brokerAddress is where the broker of everybody's tests listens: 1035 above its name server.
-func brokerAddress(t *testing.T) string {
-	t.Helper()
-	host, port, err := net.SplitHostPort(servers.RocketMQ())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return net.JoinHostPort(host, strconv.FormatInt(number(port)+1035, 10))
-}
-
 // TestS05KillBetweenReserveAndSend: people hold a reservation, its message was never sent, and
 // the process that would have sent it is dead. Recovery makes every one an order, with a second
 // send at once, or where nobody can send by the consumer's transaction within reservation_ttl
@@ -123,8 +112,8 @@ func TestS05KillBetweenReserveAndSend(t *testing.T) {
 
 func killBetweenReserveAndSend(t *testing.T, gone bool, within time.Duration) {
 	f := newFleet(t)
-	broker := passOn(t, brokerAddress(t), unlessHole)
-	names := passOn(t, servers.RocketMQ(), readdressed(brokerAddress(t), broker.address))
+	broker := passOn(t, servers.RocketMQBroker(t), unlessHole)
+	names := passOn(t, servers.RocketMQ(), readdressed(servers.RocketMQBroker(t), broker.address))
 	if gone {
 		f.settings["rocketmq.name_servers"] = names.address
 	}

@@ -135,7 +135,7 @@ func breakable(t *testing.T) (rocketmq.Config, cuttable) {
 	t.Helper()
 	c := fresh(t)
 	c.Probe = 200 * time.Millisecond
-	real := brokerAddress(t, c)
+	real := servers.RocketMQBroker(t)
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	proxy := toxiproxy.NewProxy(server, "broker", "127.0.0.1:0", real)
 	if err := proxy.Start(); err != nil {
@@ -144,15 +144,6 @@ func breakable(t *testing.T) (rocketmq.Config, cuttable) {
 	t.Cleanup(proxy.Stop)
 	c.NameServers = []string{relay(t, c.NameServers[0], real, proxy.Listen)}
 	return c, cuttable{proxy}
-}
-
-func brokerAddress(t *testing.T, c rocketmq.Config) string {
-	t.Helper()
-	host, _, err := net.SplitHostPort(c.NameServers[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return net.JoinHostPort(host, "20911")
 }
 
 // relay passes a name server's frames on and writes to for from in the answers.

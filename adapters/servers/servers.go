@@ -7,6 +7,7 @@ package servers
 
 import (
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -40,6 +41,16 @@ func Postgres() string {
 // Variable: SLUICE_TEST_ROCKETMQ.
 func RocketMQ() string {
 	return or("SLUICE_TEST_ROCKETMQ", "127.0.0.1:19876")
+}
+
+// RocketMQBroker is the address of the broker: 1035 above that of its name server.
+func RocketMQBroker(t testing.TB) string {
+	t.Helper()
+	names, err := netip.ParseAddrPort(RocketMQ())
+	if err != nil {
+		t.Fatalf("SLUICE_TEST_ROCKETMQ: the tests of a broker that breaks want one address of numbers: %v", err)
+	}
+	return netip.AddrPortFrom(names.Addr(), names.Port()+1035).String()
 }
 
 // Nacos is host:port of the HTTP interface; gRPC is 1000 above. Variable: SLUICE_TEST_NACOS.
