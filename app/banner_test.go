@@ -39,3 +39,23 @@ func TestAProductionStartSaysWhatItIsConnectedTo(t *testing.T) {
 		t.Errorf("a secret in\n%s", said)
 	}
 }
+
+// TestTheEmbeddedBannerTellsTheTimes: when the demonstration opens and closes, and the settings for both.
+func TestTheEmbeddedBannerTellsTheTimes(t *testing.T) {
+	c, err := config.Load(config.Sources{Env: func(string) (string, bool) { return "", false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	said := &strings.Builder{}
+	announceEmbedded(said, c, &listeners{open, open, open})
+	for _, want := range []string{"opening in 5s", "closing 10m later", "--demo.opens_in 1m", "--demo.duration"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("no %q in\n%s", want, said)
+		}
+	}
+}

@@ -320,6 +320,17 @@ func announceReady(out io.Writer, c *config.Config, s *service, l *listeners) er
 	return err
 }
 
+// spell writes 10m, where String writes 10m0s.
+func spell(d time.Duration) string {
+	s := d.String()
+	for _, none := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, none) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
 func announceEmbedded(w io.Writer, c *config.Config, l *listeners) {
 	where := "" // for the commands that look for a running instance
 	if c.DataDir != ".sluice" {
@@ -334,12 +345,14 @@ func announceEmbedded(w io.Writer, c *config.Config, l *listeners) {
 
   In this process and gone with it: limiter store, stock store, order messages.
   Kept in %s: orders (SQLite), keys, rules. The demonstration activity %s
-  begins anew at each start: %d units, opening in %s. Ctrl-C stops.
+  begins anew at each start: %d units, opening in %s, closing %s later. To see the
+  page's countdown and draw: SLUICE_DEMO_OPENS_IN=1m, or --demo.opens_in 1m
+  (--demo.duration for more time). Ctrl-C stops.
 
   A whole sale by simulated people, from another terminal:  go run ./app demo%s
 
 `, l.public.Addr(), demoActivity, l.internal.Addr(), l.admin.Addr(), filepath.Join(c.DataDir, adminTokenFile),
-		rulesPath(c), c.DataDir, demoActivity, c.DemoStock, c.DemoOpensIn, where)
+		rulesPath(c), c.DataDir, demoActivity, c.DemoStock, spell(c.DemoOpensIn), spell(c.DemoDuration), where)
 }
 
 // announceProduction says what a production service is connected to, secrets masked, and what
