@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,7 +23,7 @@ import (
 func newReconcile() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reconcile", Short: "Compare the stock store with SQL, by reservation", Args: cli.Args(),
-		Long:    "Two passes, so far apart that what is still under way is not called a difference. Exit code 1 when any lasts.\nWith --repair SQL's verdicts are applied to the stock store, never the other way.",
+		Long:    "Two passes, so far apart that what is still under way is not called a difference. Exit code 1 when any lasts.\nWith --repair SQL's verdicts are applied to the stock store, never the other way. A SKU\nwhose units do not add up, or of which a key is lost or unreadable, is closed, restored and opened.",
 		Example: "  eval \"$(make servers-env)\" && sluice reconcile --repair",
 	}
 	repair := cmd.Flags().Bool("repair", false, "move the stock store towards SQL")
@@ -61,16 +62,17 @@ func reconcile(cmd *cobra.Command, c *config.Config, repair, asJSON bool) error 
 		reconciler: order.NewReconciler(s.stocks, s.orders, order.ReconcilerConfig{}, metrics, log),
 	}
 	found, err := r.compare(ctx, cmd.ErrOrStderr())
-	if err != nil {
-		return err
-	}
 	if repair {
-		if found.Repaired, err = r.repair(ctx); err != nil {
-			return away("stock.redis", err)
+		var failed error
+		if found.Repaired, failed = r.repair(ctx, found.broken); failed != nil {
+			return errors.Join(err, away("stock.redis", failed))
 		}
 		found.Closed = found.Closed[:0]
 	}
-	return found.say(cmd, repair, asJSON)
+	if err != nil && len(found.Differences)+len(found.Closed) == 0 {
+		return err
+	}
+	return errors.Join(err, found.say(cmd, repair, asJSON))
 }
 
 // findings are what a reconciliation found and did.
@@ -79,6 +81,8 @@ type findings struct {
 	Differences []string `json:"differences"`
 	Closed      []string `json:"closed"` // on sale, and closed until their stock is restored
 	Repaired    int      `json:"verdicts_applied"`
+
+	broken []admission.SKURef // their units do not add up: no verdict before they are counted anew
 }
 
 func (f findings) say(cmd *cobra.Command, repair, asJSON bool) error {
@@ -130,9 +134,10 @@ func (r *reconciliation) each(f func(a *admission.Activity, ref admission.SKURef
 }
 
 // compare passes over all SKUs, and once more when the first pass saw what may be under way.
+// What could not be read of one SKU is told with the findings on the others.
 func (r *reconciliation) compare(ctx context.Context, notes io.Writer) (findings, error) {
 	found, fresh, err := r.pass(ctx)
-	if err != nil || !fresh {
+	if !fresh {
 		return found, err
 	}
 	fmt.Fprintf(notes, "differences seen; looking again in %s\n", r.reconciler.Settle())
@@ -145,14 +150,25 @@ func (r *reconciliation) compare(ctx context.Context, notes io.Writer) (findings
 	return found, err
 }
 
+// maxFaults is after how many SKUs that cannot be read the store is taken to be away.
+const maxFaults = 10
+
 func (r *reconciliation) pass(ctx context.Context) (found findings, fresh bool, err error) {
 	found = findings{Differences: []string{}, Closed: []string{}}
-	err = r.each(func(a *admission.Activity, ref admission.SKURef) error {
+	var faults []error
+	fault := func(ref admission.SKURef, err error) error {
+		faults = append(faults, fmt.Errorf("activity %s SKU %s: %w", ref.ActivityID, ref.SKUID, err))
+		if len(faults) == maxFaults {
+			return err
+		}
+		return nil
+	}
+	_ = r.each(func(a *admission.Activity, ref admission.SKURef) error {
 		found.SKUs++
 		snap, err := r.stock.Snapshot(ctx, ref)
 		lost := errors.Is(err, admission.ErrNotFound)
 		if err != nil && !lost {
-			return away("stock.redis", err)
+			return fault(ref, err)
 		}
 		if !a.Ended && (lost || !snap.Open) {
 			found.Closed = append(found.Closed, fmt.Sprintf("activity %s SKU %s is closed until its stock is restored", ref.ActivityID, ref.SKUID))
@@ -162,15 +178,18 @@ func (r *reconciliation) pass(ctx context.Context) (found findings, fresh bool, 
 		}
 		lasting, young, err := r.reconciler.Pass(ctx, ref, time.Now())
 		if err != nil {
-			return away("stock.redis", err)
+			return fault(ref, err)
 		}
 		for _, d := range lasting {
 			found.Differences = append(found.Differences, d.String())
+			if d.Kind == order.KindUnits || d.Kind == order.KindTotal {
+				found.broken = append(found.broken, ref)
+			}
 		}
 		fresh = fresh || len(young) > 0
 		return nil
 	})
-	return found, fresh, err
+	return found, fresh, away("stock.redis", errors.Join(faults...))
 }
 
 // restoreWithin bounds the wait of --repair for the order group to consume what was sent.
@@ -179,15 +198,16 @@ const restoreWithin = time.Minute
 // repair moves the stock towards SQL, and returns how many verdicts it applied by itself.
 //
 // First every SKU that is there gets SQL's verdicts, whatever befalls another one: a fault
-// of one must not leave the rest unrepaired. Then those that are on sale and gone or closed
-// are restored as the leader does it: closed, what was sent before consumed, SQL's verdicts
+// of one must not leave the rest unrepaired. Those that are broken get none: an order that
+// the stock lost would take its units a second time. Then these, and those that are on sale
+// and gone or closed, are restored as the leader does it: closed, what was sent before consumed, SQL's verdicts
 // applied, opened. A SKU that is gone takes no verdict before it is closed: there is nothing
 // yet that it could be applied to.
-func (r *reconciliation) repair(ctx context.Context) (applied int, err error) {
+func (r *reconciliation) repair(ctx context.Context, broken []admission.SKURef) (applied int, err error) {
 	var faults []error
 	_ = r.each(func(_ *admission.Activity, ref admission.SKURef) error {
 		_, err := r.stock.Snapshot(ctx, ref)
-		if errors.Is(err, admission.ErrNotFound) {
+		if errors.Is(err, admission.ErrNotFound) || slices.Contains(broken, ref) {
 			return nil // gone with its activity, or restored below
 		}
 		n := 0
@@ -200,14 +220,14 @@ func (r *reconciliation) repair(ctx context.Context) (applied int, err error) {
 		applied += n
 		return nil
 	})
-	if err := r.restore(ctx); err != nil {
+	if err := r.restore(ctx, broken); err != nil {
 		faults = append(faults, err)
 	}
 	return applied, errors.Join(faults...)
 }
 
-// restore opens every SKU on sale that is closed, as the leader does.
-func (r *reconciliation) restore(ctx context.Context) error {
+// restore opens every SKU on sale that is closed or broken, as the leader does.
+func (r *reconciliation) restore(ctx context.Context, broken []admission.SKURef) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreWithin)
 	defer cancel()
 	term, err := r.orders.NextTerm(ctx)
@@ -215,6 +235,9 @@ func (r *reconciliation) restore(ctx context.Context) error {
 		return err
 	}
 	restorer := order.NewRestorer(r.stock, r.queue, r.reconciler, r.metrics, r.log)
+	for _, ref := range broken {
+		restorer.Condemn(ref)
+	}
 	for {
 		waiting, err := restorer.Step(ctx, r.activities, term)
 		if waiting == 0 {

@@ -1,4 +1,4 @@
--- effect  v1
+-- effect  v2
 -- Carries SQL's verdict on one reservation into the store. A reservation moves forward only:
 --   LIVE -> CREATED -> PAID | RETURNED;  LIVE -> PAID | RETURNED | DUPLICATE | NO_CAPACITY
 -- and all else changes nothing, so it may run any number of times, in any order, by anybody.
@@ -10,9 +10,9 @@
 -- ARGV[6]  created_ms, ARGV[7] CREATED|PAID|RETURNED|DUPLICATE|NO_CAPACITY, ARGV[8] order_id (of DUPLICATE: the
 --          existing order's), ARGV[9] of DUPLICATE: the existing order's reservation_id, else '',
 -- ARGV[10] 1 if a user may buy again after a cancel, ARGV[11] closes_at_ms, ARGV[12] record_ttl_ms past it
--- returns  {MISSING} no stock | {1 if it moved, crossed (1 to nothing left, -1 reopened, 0), incarnation, version,
+-- returns  {MISSING} no stock, or none that can be read | {1 if it moved, crossed (1 to nothing left, -1 reopened, 0), incarnation, version,
 --          epoch, log length}
--- cost     O(log pending), at most 27 commands
+-- cost     O(log pending), at most 28 commands
 -- clock    the server's TIME, only so that the record outlives an ended activity
 -- on loss  run again: what was done is found done
 if #KEYS ~= 8 or #ARGV ~= 12 then return redis.error_reply('BADARGS effect: want 8 keys and 12 arguments') end
@@ -38,20 +38,24 @@ for i, want in ipairs(kinds) do
   end
 end
 
-local s = redis.call('HMGET', KEYS[1], 'remaining', 'activity_version', 'stock_epoch', 'incarnation', 'freed')
+local s = redis.call('HMGET', KEYS[1], 'remaining', 'activity_version', 'stock_epoch', 'incarnation', 'freed', 'unheld')
 for i = 1, 4 do
-  if not s[i] then return {'MISSING'} end
+  if not s[i] or not string.match(s[i], '^%-?%d+$') then return {'MISSING'} end
 end
 local from, quantity, created = 'none', tonumber(ARGV[5]), ARGV[6]
 local record = redis.call('HGET', KEYS[4], id)
 if record then
   local old, units, at = string.match(record, '^([A-Z_]+)|[^|]*|[^|]*|(%d+)|(%d+)|')
-  from, quantity, created = old, tonumber(units), at -- what was taken is what goes back
+  if old then from, quantity, created = old, tonumber(units), at end -- what was taken is what goes back
+  -- One that cannot be read is as an unknown one: at worst its units are taken twice, until a restore counts them.
 end
 
 local live = state == 'CREATED' or state == 'PAID'
 local forward = from == 'none' or from == 'LIVE' or (from == 'CREATED' and (state == 'PAID' or state == 'RETURNED'))
 if not forward then
+  -- A buyer that was lost is told anew: who has an order, and, where a user has one attempt, who cancelled it.
+  if from == state and (live or (state == 'RETURNED' and not rebuy)) and redis.call('HSETNX', KEYS[2], user, id) == 1
+    and tonumber(s[6]) then redis.call('HINCRBY', KEYS[1], 'unheld', -1) end
   return {0, 0, tonumber(s[4]), tonumber(s[2]), tonumber(s[3]), redis.call('LLEN', KEYS[6])}
 end
 
@@ -79,21 +83,21 @@ local attempt, last = '1', ''
 local attempts = redis.call('HGET', KEYS[7], user)
 if attempts then attempt, last = string.match(attempts, '^(%d+)|(.*)$') end
 local held = redis.call('HGET', KEYS[2], user)
-local freed = '0'
+local freed, buyers = '0', 0 -- how many more of them there are
 if live then
-  redis.call('HSET', KEYS[2], user, id)
+  buyers = redis.call('HSET', KEYS[2], user, id)
 elseif state == 'RETURNED' and rebuy then
   attempt = string.format('%.0f', tonumber(attempt) + 1)
   redis.call('HSET', KEYS[7], user, attempt .. '|' .. id)
   if held == id then
-    redis.call('HDEL', KEYS[2], user)
+    buyers = -redis.call('HDEL', KEYS[2], user)
     freed = '1'
   end
 elseif state == 'RETURNED' then
-  if not held then redis.call('HSET', KEYS[2], user, id) end -- SQL counts the cancelled order: say so at once
+  if not held then buyers = redis.call('HSET', KEYS[2], user, id) end -- SQL counts the cancelled order: say so at once
 elseif state == 'NO_CAPACITY' then
   if held == id then
-    redis.call('HDEL', KEYS[2], user)
+    buyers = -redis.call('HDEL', KEYS[2], user)
     freed = '1'
   end
   redis.call('HSET', KEYS[1], 'state', 'CLOSED') -- the store sold what SQL does not have: restore first
@@ -101,12 +105,16 @@ elseif state == 'NO_CAPACITY' then
 elseif held == id then -- DUPLICATE: the user holds the existing order, if that one has not gone back since
   local existing = redis.call('HGET', KEYS[4], ARGV[9])
   if ARGV[9] == '' or (rebuy and existing and string.find(existing, 'RETURNED|', 1, true) == 1) then
-    redis.call('HDEL', KEYS[2], user)
+    buyers = -redis.call('HDEL', KEYS[2], user)
     freed = '1'
   else
     redis.call('HSET', KEYS[2], user, ARGV[9])
   end
 end
+
+-- Reservations less buyers: what snapshot knows a lost key by.
+local unheld = (record and 0 or 1) - buyers
+if unheld ~= 0 and tonumber(s[6]) then redis.call('HINCRBY', KEYS[1], 'unheld', unheld) end
 
 -- The request's record.
 local time = redis.call('TIME')

@@ -133,7 +133,7 @@ for _ = 1, 2 do
       return noted or due or length
     end
     call('PEXPIREAT', KEYS[3], string.format('%d', s[8] + ttl))
-    call('HSET', KEYS[2], user, id)
+    call('HSET', KEYS[2], user, id) -- a new field, as in key 4: the stock's unheld, the one less the other, stands
     call('HINCRBY', KEYS[1], 'remaining', '-' .. ARGV[6])
     if remaining ~= quantity then return 'RESERVED' end
 

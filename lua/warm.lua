@@ -1,4 +1,4 @@
--- warm  v1
+-- warm  v2
 -- Creates a SKU's stock if it is absent. Of a living stock it changes only the activity
 -- version and times, and only forward: remaining, epoch, incarnation and state stay.
 -- KEYS[1]  inv:<tag>:stock   hash
@@ -27,15 +27,17 @@ local found = redis.call('HMGET', KEYS[1], 'total', 'activity_version', 'incarna
 if not found[1] then
   local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
   if not run_id then return redis.error_reply('BADARGS warm: INFO server names no run_id') end
+  local reservations = redis.call('EXISTS', KEYS[3]) -- of a stock that was lost: snapshot then calls for a restore
   redis.call('HSET', KEYS[1],
     'total', ARGV[2], 'remaining', ARGV[2], 'stock_epoch', '0', 'activity_version', ARGV[1],
     'opens_at_ms', ARGV[3], 'closes_at_ms', ARGV[4], 'incarnation', '1', 'run_id', run_id, 'state', 'OPEN',
-    'freed', redis.call('EXISTS', KEYS[3])) -- see reserve
+    'freed', reservations, -- see reserve
+    'unheld', reservations == 0 and '0' or 'lost') -- reservations less buyers: see snapshot
   redis.call('HSET', KEYS[2],
     'state', 'OPEN', 'incarnation', '1', 'activity_version', ARGV[1], 'stock_epoch', '0', 'log_length', '0')
   return {1}
 end
-if found[1] ~= ARGV[2] then return {-1, tonumber(found[1])} end
+if found[1] ~= ARGV[2] then return {-1, tonumber(found[1]) or 0} end
 if tonumber(ARGV[1]) > tonumber(found[2]) then
   redis.call('HSET', KEYS[1], 'activity_version', ARGV[1], 'opens_at_ms', ARGV[3], 'closes_at_ms', ARGV[4])
   redis.call('HSET', KEYS[2], 'activity_version', ARGV[1])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,10 @@ type StockBackend struct {
 	Reopen func(ctx context.Context, ref admission.SKURef) error
 	// Lose removes the stock key alone, as an operator's mistake would.
 	Lose func(ctx context.Context, ref admission.SKURef) error
+	// LoseKey removes another key of the SKU alone: "rsv", "buyers" or "pending".
+	LoseKey func(ctx context.Context, ref admission.SKURef, name string) error
+	// Scribble writes a value into a field of the stock that no script would write.
+	Scribble func(ctx context.Context, ref admission.SKURef, field, value string) error
 	// Expire removes the record of one request, as its TTL would.
 	Expire func(ctx context.Context, ref admission.SKURef, userID, requestID string) error
 }
@@ -56,6 +61,13 @@ func Stock(t *testing.T, open func(t *testing.T) StockBackend) {
 		{"an unknown order is adopted, below zero too", stockAdopt},
 		{"an unknown reservation without an order moves no units", stockUnknown},
 		{"a lost stock is restored from verdicts in any order", stockRestore},
+		{"lost reservations close the SKU and its units are counted anew", stockLostReservations},
+		{"lost buyers close the SKU and hold again", stockLostBuyers},
+		{"a lost next action is due again", stockLostPending},
+		{"what goes on as it should is not taken for a lost key", stockWhole},
+		{"a lost stock with its reservations is counted from them", stockLostStock},
+		{"a field that cannot be read is a lost stock", stockUnreadable},
+		{"a verdict while the units are counted is counted too", stockCountedMeanwhile},
 		{"a user buys again after a cancel, max_attempts times", stockRebuy},
 		{"without rebuy a cancelled order still counts", stockNoRebuy},
 		{"the log tells everything in order", stockLog},
@@ -997,4 +1009,254 @@ func stockCrowd(_ *testing.T, s *sale) {
 	if n.Reservations != 20 || n.Buyers != 20 || n.Pending != 20 || n.Live != 20 {
 		s.t.Errorf("tally %+v", n)
 	}
+}
+
+// restored closes the SKU, applies the verdicts and opens it.
+func (s *sale) restored(v ...admission.Verdict) {
+	s.t.Helper()
+	if err := s.Close(s.t.Context(), s.spec); err != nil {
+		s.t.Fatal(err)
+	}
+	s.apply(v...)
+	if err := s.Reopen(s.t.Context(), s.spec.Ref); err != nil {
+		s.t.Fatal(err)
+	}
+	if n := s.snapshot(); !n.Open {
+		s.t.Fatalf("restored and not open: %+v", n)
+	}
+	s.conserved()
+}
+
+// lose removes a key; the SKU must then read as closed.
+func (s *sale) lose(key string) {
+	s.t.Helper()
+	if err := s.LoseKey(s.t.Context(), s.spec.Ref, key); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *sale) open(want bool, when string) {
+	s.t.Helper()
+	if n := s.snapshot(); n.Open != want {
+		s.t.Errorf("%s: open is %v (%+v)", when, n.Open, n)
+	}
+}
+
+func nthUser(i int) string { return fmt.Sprintf("7000%04d", i) }
+
+// stockLostReservations: 7 of 20 are sold, the reservations are lost, 6 more are sold. SQL has
+// decided 5 of the first and 4 of the others. Adopting the 5 takes units that were taken
+// already: only a count tells.
+func stockLostReservations(t *testing.T, s *sale) {
+	s.warm(20)
+	for i := range 7 {
+		s.want(admission.Reserved, nthUser(i), "request_1")
+	}
+	s.lose("rsv")
+	s.open(false, "rsv lost")
+	var verdicts []admission.Verdict
+	for i := range 13 {
+		if i >= 7 {
+			s.want(admission.Reserved, nthUser(i), "request_1")
+		}
+		if i < 5 || i >= 9 {
+			verdicts = append(verdicts, s.verdict(nthUser(i), "request_1", admission.VerdictCreated, admission.OrderCreated))
+		}
+	}
+	s.open(false, "rsv lost and begun anew")
+	s.apply(verdicts...) // as the consumer does, who knows of nothing
+	s.open(false, "lost ones adopted")
+	before := s.snapshot()
+	s.restored(verdicts...)
+	s.remaining(20 - 9 - 2)
+	if n := s.tally(); n.Created != 9 || n.Live != 2 || n.Buyers != 11 || n.Pending != 2 {
+		t.Errorf("tally %+v, want 9 created and 2 live, and no trace of the 2 that nobody can decide", n)
+	}
+	if after := s.snapshot(); after.Incarnation <= before.Incarnation {
+		t.Errorf("incarnation %d after %d", after.Incarnation, before.Incarnation)
+	}
+	// The two that were lost before SQL knew of them: as if they had never asked.
+	if _, err := s.Stock.Record(t.Context(), s.spec.Ref, nthUser(5), "request_1"); !errors.Is(err, admission.ErrNotFound) {
+		t.Errorf("record of a lost reservation: %v, want not found", err)
+	}
+	events := s.log()
+	if last := events[len(events)-1]; !last.FreesUser || last.ReservationID == "" {
+		t.Errorf("followers are not told: %+v", last)
+	}
+	s.want(admission.Reserved, nthUser(5), "request_1")
+	s.want(admission.ReserveHolder, nthUser(0), "request_2")
+	s.restored() // a second one changes nothing
+	s.remaining(20 - 9 - 3)
+}
+
+func stockLostBuyers(t *testing.T, s *sale) {
+	s.warm(20)
+	for i := range 4 {
+		s.want(admission.Reserved, nthUser(i), "request_1")
+	}
+	verdicts := []admission.Verdict{
+		s.verdict(nthUser(0), "request_1", admission.VerdictCreated, admission.OrderPaid),
+		s.verdict(nthUser(1), "request_1", admission.VerdictCreated, admission.OrderCreated),
+		s.verdict(nthUser(2), "request_1", admission.VerdictCreated, admission.OrderCancelled),
+	}
+	s.apply(verdicts...)
+	s.open(true, "nothing lost")
+	s.lose("buyers")
+	s.open(false, "buyers lost")
+	s.want(admission.Reserved, nthUser(9), "request_1")
+	s.open(false, "buyers lost and begun anew")
+	s.restored(verdicts...)
+	for i := range 4 { // created, paid, cancelled without another attempt, live
+		s.want(admission.ReserveHolder, nthUser(i), "request_2")
+	}
+	if n := s.tally(); n.Buyers != 5 {
+		t.Errorf("tally %+v, want 5 buyers", n)
+	}
+	s.remaining(16)
+}
+
+func stockLostPending(t *testing.T, s *sale) {
+	s.warm(10)
+	s.want(admission.Reserved, nthUser(0), "request_1")
+	s.want(admission.Reserved, nthUser(1), "request_1")
+	s.created(nthUser(1), "request_1")
+	s.lose("pending")
+	s.restored()
+	due, err := s.Stock.Due(t.Context(), s.spec.Ref, time.Now(), 10)
+	if err != nil || len(due) != 1 || due[0].UserID != nthUser(0) {
+		t.Errorf("due %+v, %v; want the live one, at once", due, err)
+	}
+}
+
+// stockWhole: every way in which reservations and buyers come apart by themselves.
+func stockWhole(_ *testing.T, s *sale) {
+	s.warm(10)
+	s.rebuy, s.max = true, 9
+	step := func(what string, f func()) {
+		s.t.Helper()
+		f()
+		s.open(true, what)
+	}
+	step("warmed", func() {})
+	step("reserved", func() { s.want(admission.Reserved, nthUser(0), "request_1") })
+	step("created", func() { s.created(nthUser(0), "request_1") })
+	step("cancelled", func() { s.cancelled(nthUser(0), "request_1") })
+	step("bought again", func() { s.want(admission.Reserved, nthUser(0), "request_2") })
+	step("an older one adopted", func() { s.created(nthUser(0), "request_0") })
+	step("a duplicate of it", func() {
+		v := s.verdict(nthUser(0), "request_2", admission.VerdictDuplicate, "")
+		v.OrderID, v.ExistingReservationID = "7request_0", "r_"+nthUser(0)+"_request_0"
+		s.apply(v, v)
+	})
+	step("its order cancelled", func() { s.cancelled(nthUser(0), "request_0") })
+	step("an unknown one cancelled", func() { s.cancelled(nthUser(1), "request_1") })
+	step("an unknown duplicate", func() {
+		v := s.verdict(nthUser(2), "request_1", admission.VerdictDuplicate, "")
+		v.OrderID, v.ExistingReservationID = "71", "r_"+nthUser(2)+"_request_0"
+		s.apply(v)
+	})
+	s.rebuy = false
+	step("an unknown one cancelled for good", func() { s.cancelled(nthUser(3), "request_1"); s.cancelled(nthUser(3), "request_1") })
+	step("a paid one", func() { s.want(admission.Reserved, nthUser(4), "request_1"); s.paid(nthUser(4), "request_1") })
+	step("no capacity, and restored", func() {
+		s.want(admission.Reserved, nthUser(5), "request_1")
+		s.apply(s.verdict(nthUser(5), "request_1", admission.VerdictNoCapacity, ""))
+		s.restored()
+	})
+	step("after a restore", func() { s.want(admission.Reserved, nthUser(6), "request_1"); s.cancelled(nthUser(6), "request_1") })
+	step("sold out", func() {
+		a := s.args(nthUser(7), "request_1")
+		a.Quantity = s.snapshot().Remaining
+		s.try(a)
+	})
+}
+
+func stockLostStock(_ *testing.T, s *sale) {
+	s.warm(10)
+	for i := range 3 {
+		s.want(admission.Reserved, nthUser(i), "request_1")
+	}
+	s.created(nthUser(0), "request_1")
+	if err := s.Lose(s.t.Context(), s.spec.Ref); err != nil {
+		s.t.Fatal(err)
+	}
+	s.restored(s.verdict(nthUser(0), "request_1", admission.VerdictCreated, admission.OrderCreated))
+	s.remaining(7)
+	// A publisher who is quicker than the leader makes it anew with all its units: no sale on these.
+	if err := s.Lose(s.t.Context(), s.spec.Ref); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.Stock.Warm(s.t.Context(), s.spec); err != nil {
+		s.t.Fatal(err)
+	}
+	s.open(false, "warmed over reservations")
+	s.restored()
+	s.remaining(7)
+}
+
+func stockUnreadable(t *testing.T, s *sale) {
+	s.warm(10)
+	s.want(admission.Reserved, nthUser(0), "request_1")
+	s.want(admission.Reserved, nthUser(1), "request_1")
+	s.created(nthUser(0), "request_1")
+	for _, field := range []string{"total", "remaining", "incarnation", "activity_version", "stock_epoch", "opens_at_ms", "closes_at_ms"} {
+		if err := s.Scribble(t.Context(), s.spec.Ref, field, "abc"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Stock.Snapshot(t.Context(), s.spec.Ref)
+		if !errors.Is(err, admission.ErrNotFound) || !strings.Contains(err.Error(), s.spec.Ref.Tag()) {
+			t.Errorf("%s: snapshot %v; want not found, and the SKU's name", field, err)
+		}
+		if field == "remaining" {
+			v := s.verdict(nthUser(0), "request_1", admission.VerdictCreated, admission.OrderPaid)
+			if err := s.Stock.Apply(t.Context(), []admission.Verdict{v}); !errors.Is(err, admission.ErrUnavailable) {
+				t.Errorf("effect: %v, want unavailable, so that it stays due", err)
+			}
+			s.record(nthUser(0), "request_1", admission.PollOrderCreated) // and nothing written
+		}
+		s.restored()
+		s.remaining(8)
+	}
+	for field, value := range map[string]string{"total": "600", "remaining": "5"} { // readable, and wrong
+		if err := s.Scribble(t.Context(), s.spec.Ref, field, value); err != nil {
+			t.Fatal(err)
+		}
+		if s.tally().Conserved() {
+			t.Errorf("%s %s is conserved", field, value)
+		}
+		s.restored()
+		s.remaining(8)
+	}
+}
+
+// stockCountedMeanwhile: orders are paid and cancelled while the SKU is counted and opened.
+func stockCountedMeanwhile(t *testing.T, s *sale) {
+	const n = 40
+	s.warm(n)
+	for i := range n {
+		s.want(admission.Reserved, nthUser(i), "request_1")
+	}
+	if err := s.Close(t.Context(), s.spec); err != nil {
+		t.Fatal(err)
+	}
+	var cancelling sync.WaitGroup
+	cancelling.Go(func() {
+		for i := range n / 2 {
+			v := s.verdict(nthUser(i), "request_1", admission.VerdictCreated, admission.OrderCancelled)
+			if err := s.Stock.Apply(t.Context(), []admission.Verdict{v}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	err := s.Reopen(t.Context(), s.spec.Ref)
+	cancelling.Wait()
+	if err != nil && !errors.Is(err, admission.ErrUnavailable) { // it may give up, to be called again
+		t.Fatal(err)
+	}
+	if err := s.Reopen(t.Context(), s.spec.Ref); err != nil {
+		t.Fatal(err)
+	}
+	s.open(true, "reopened")
+	s.remaining(n / 2)
+	s.epoch(2)
 }

@@ -39,7 +39,7 @@ func (o StockOptions) withDefaults() StockOptions {
 type Stock struct {
 	client  goredis.UniversalClient
 	options StockOptions
-	scripts struct{ warm, reserve, effect, snapshot, closeSKU, reopenSKU *Script }
+	scripts struct{ warm, reserve, effect, snapshot, closeSKU, mend, reopenSKU *Script }
 }
 
 var _ admission.Stock = (*Stock)(nil)
@@ -52,6 +52,7 @@ func NewStock(c goredis.UniversalClient, o StockOptions) *Stock {
 	s.scripts.effect = NewScript("effect")
 	s.scripts.snapshot = NewScript("snapshot")
 	s.scripts.closeSKU = NewScript("close_sku")
+	s.scripts.mend = NewScript("mend_reservation")
 	s.scripts.reopenSKU = NewScript("reopen_sku")
 	return s
 }

@@ -63,14 +63,19 @@ var stateOutcomes = map[admission.ReservationState]admission.Outcome{
 // Snapshot implements admission.Stock in one script: stock and log length of one moment.
 func (s *Stock) Snapshot(ctx context.Context, ref admission.SKURef) (admission.StockSnapshot, error) {
 	k := keysOf(ref)
-	values, err := s.scripts.snapshot.Run(ctx, s.client, []string{k.stock(), k.log()})
+	values, err := s.scripts.snapshot.Run(ctx, s.client, []string{k.stock(), k.log(), k.rsv(), k.buyers()})
 	if err != nil {
 		return admission.StockSnapshot{}, err
 	}
 	if len(values) == 1 && values[0] == "MISSING" {
 		return admission.StockSnapshot{}, Classify("snapshot of "+k.tag, goredis.Nil)
 	}
-	f := fields{op: "snapshot", left: values}
+	if len(values) == 1 && values[0] == "UNREADABLE" { // lost as a missing one is: a restore makes it anew
+		return admission.StockSnapshot{}, &Fault{
+			Op: "snapshot of " + k.tag, Kind: KindMissing, Sentinel: admission.ErrNotFound, Err: errors.New("a field of the stock cannot be read"),
+		}
+	}
+	f := fields{op: "snapshot of " + k.tag, left: values}
 	n := admission.StockSnapshot{Total: f.int(), Remaining: f.int(), Mark: f.mark(), Open: f.int() == 1}
 	n.OpensAt, n.ClosesAt = time.UnixMilli(f.int()), time.UnixMilli(f.int())
 	return n, f.end()

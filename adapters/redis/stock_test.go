@@ -39,6 +39,12 @@ func stockBackend(c goredis.UniversalClient) conformance.StockBackend {
 		Lose: func(ctx context.Context, ref admission.SKURef) error {
 			return c.Del(ctx, keysOf(ref).stock()).Err()
 		},
+		LoseKey: func(ctx context.Context, ref admission.SKURef, name string) error {
+			return c.Del(ctx, "inv:"+ref.Tag()+":"+name).Err()
+		},
+		Scribble: func(ctx context.Context, ref admission.SKURef, field, value string) error {
+			return c.HSet(ctx, keysOf(ref).stock(), field, value).Err()
+		},
 		Expire: func(ctx context.Context, ref admission.SKURef, user, request string) error {
 			return c.Del(ctx, keysOf(ref).request(user, request)).Err()
 		},

@@ -28,7 +28,8 @@ type Stock interface {
 	Postpone(ctx context.Context, ref SKURef, reservationID string, due time.Time) error
 	// Record reads what (user, request_id) came to; ErrNotFound when there is nothing.
 	Record(ctx context.Context, ref SKURef, userID, requestID string) (RequestRecord, error)
-	// Snapshot reads the SKU's stock hash and log length; ErrNotFound when the stock is absent.
+	// Snapshot reads the SKU's stock hash and log length; ErrNotFound when the stock is absent
+	// or cannot be read.
 	Snapshot(ctx context.Context, ref SKURef) (StockSnapshot, error)
 	// Log returns at most limit events from position from (0-based) of the SKU's log.
 	Log(ctx context.Context, ref SKURef, from int64, limit int) ([]LogEvent, error)
@@ -39,10 +40,11 @@ type Stock interface {
 	// Replicas waits until n replicas hold what was written before on the SKU's node.
 	Replicas(ctx context.Context, ref SKURef, n int, within time.Duration) error
 	// CloseSKU stops reservations of a SKU and returns the store's time after which none was
-	// made. A lost stock is made anew from spec, closed, with all its units.
+	// made. A stock that is lost or cannot be read is made anew from spec, closed.
 	CloseSKU(ctx context.Context, spec StockSpec) (closedAt time.Time, err error)
 	// Reopen opens a closed SKU on the primary that answers, under a greater incarnation: at
-	// least the stored one + 1. An open one is left alone.
+	// least the stored one + 1. What remains is counted anew: the total less what reservations
+	// hold. An open one is left alone.
 	Reopen(ctx context.Context, ref SKURef, least int64) error
 	// Policy checks that the store never evicts (noeviction); an error says what it found.
 	Policy(ctx context.Context) error
@@ -131,7 +133,7 @@ type StockSnapshot struct {
 	Mark
 	Total     int64
 	Remaining int64 // may be below zero after an adoption
-	Open      bool  // state is OPEN and the primary is the one that was restored
+	Open      bool  // state is OPEN, the primary is the one that was restored, and no other key of the SKU is lost
 	OpensAt   time.Time
 	ClosesAt  time.Time
 }
@@ -184,7 +186,11 @@ type StockTally struct {
 }
 
 // Conserved reports whether every unit is accounted for.
-func (t StockTally) Conserved() bool { return t.Total == t.Remaining+t.Live+t.Created+t.Paid }
+func (t StockTally) Conserved() bool { return t.Missing() == 0 }
+
+// Missing is how many units nobody holds and nobody can buy; negative when there are more
+// than the total.
+func (t StockTally) Missing() int64 { return t.Total - t.Remaining - t.Live - t.Created - t.Paid }
 
 // LogKind is what a log event tells.
 type LogKind string

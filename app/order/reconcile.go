@@ -59,7 +59,7 @@ func Compare(ref admission.SKURef, stock admission.StockTally, sql admission.Ord
 	if !stock.Conserved() {
 		add(KindUnits, "", fmt.Sprintf("total %d, remaining %d, live %d, created %d, paid %d",
 			stock.Total, stock.Remaining, stock.Live, stock.Created, stock.Paid), "-")
-		out[len(out)-1].Units = stock.Total - stock.Remaining - stock.Live - stock.Created - stock.Paid
+		out[len(out)-1].Units = stock.Missing()
 	}
 	if stock.Total != sql.Total {
 		add(KindTotal, "", fmt.Sprint(stock.Total), fmt.Sprint(sql.Total))
