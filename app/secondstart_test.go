@@ -38,7 +38,12 @@ func TestASecondStartIsAnotherSale(t *testing.T) {
 		done, log := make(chan error, 1), &said{}
 		var s *service
 		go func() {
-			err := serveWith(ctx, c, in, log, func(made *service) { s = made })
+			err := serveWith(ctx, c, in, log, func(made *service) {
+				s = made
+				if left, err := s.stores.orders.Activities(ctx); err != nil || len(left) > 0 { // before any loop runs
+					t.Errorf("the waves would find %+v without a stock (%v)", left, err)
+				}
+			})
 			in.CloseWithError(io.EOF)
 			done <- err
 		}()

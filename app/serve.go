@@ -110,12 +110,14 @@ func serveWith(ctx context.Context, c *config.Config, out, errOut io.Writer, wir
 		return notStarted(err)
 	}
 	defer s.close()
-	wired(s)
 	if s.stores.server != nil {
-		announceEmbedded(errOut, c, listeners)
 		if err := s.forgetDemonstration(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
+	}
+	wired(s)
+	if s.stores.server != nil {
+		announceEmbedded(errOut, c, listeners)
 	} else {
 		announceProduction(errOut, c, listeners)
 	}
