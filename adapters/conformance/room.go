@@ -20,12 +20,28 @@ func Room(t *testing.T, open func(t *testing.T) admission.Room) {
 	t.Run("a join out of range takes no place", func(t *testing.T) { roomArguments(t, open(t)) })
 	t.Run("a number is given once", func(t *testing.T) { roomNumbers(t, open(t)) })
 	t.Run("numbers go on behind what a lost room had given", func(t *testing.T) { roomLostNumbers(t, open(t)) })
+	t.Run("a room begins once", func(t *testing.T) { roomBegin(t, open(t)) })
 	t.Run("a lost place is given back as it was", func(t *testing.T) { roomGivenBack(t, open(t)) })
 	t.Run("after the draw has closed nobody has joined before", func(t *testing.T) { roomClose(t, open(t)) })
 	t.Run("state: terms and watermarks never go back", func(t *testing.T) { roomState(t, open(t)) })
 	t.Run("state: a draw is sealed once, whatever the term", func(t *testing.T) { roomSeal(t, open(t)) })
 	t.Run("state: of leaders that race to seal one wins", func(t *testing.T) { roomSealRace(t, open(t)) })
 	t.Run("removal leaves nothing", func(t *testing.T) { roomRemove(t, open(t)) })
+}
+
+// opened is a room that begins.
+func opened(t *testing.T, r admission.Room) (activity string) {
+	t.Helper()
+	a := fresh(t)
+	mustOpen(t, r, a)
+	return a
+}
+
+func mustOpen(t *testing.T, r admission.Room, activity string) {
+	t.Helper()
+	if err := r.Open(t.Context(), activity); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func mustJoin(t *testing.T, r admission.Room, activity, user, lane string) admission.Place {
@@ -62,7 +78,7 @@ func roomMembers(t *testing.T, r admission.Room, activity string, limit int) (me
 }
 
 func roomOnePlace(t *testing.T, r admission.Room) {
-	a := fresh(t)
+	a := opened(t, r)
 	first := mustJoin(t, r, a, "7300000000000000001", "default")
 	other := mustJoin(t, r, a, "7300000000000000002", "vip")
 	again := mustJoin(t, r, a, "7300000000000000001", "vip")
@@ -72,13 +88,14 @@ func roomOnePlace(t *testing.T, r admission.Room) {
 	if first.Sequence != 1 || other.Sequence != 2 || other.Lane != "vip" {
 		t.Errorf("got %+v and %+v, want sequences 1 and 2", first, other)
 	}
+	mustOpen(t, r, a+"1")
 	if elsewhere := mustJoin(t, r, a+"1", "7300000000000000001", "default"); elsewhere.Sequence != 1 {
 		t.Errorf("another activity: got %+v, want a line of its own", elsewhere)
 	}
 }
 
 func roomTabs(t *testing.T, r admission.Room) {
-	a := fresh(t)
+	a := opened(t, r)
 	places := make([]admission.Place, 10)
 	var group sync.WaitGroup
 	for i := range places {
@@ -101,7 +118,7 @@ func roomTabs(t *testing.T, r admission.Room) {
 }
 
 func roomLog(t *testing.T, r admission.Room) {
-	a := fresh(t)
+	a := opened(t, r)
 	const people = 100
 	byUser := make(map[string]admission.Place, people)
 	var mu sync.Mutex
@@ -171,7 +188,7 @@ func roomArguments(t *testing.T, r admission.Room) {
 }
 
 func roomNumbers(t *testing.T, r admission.Room) {
-	a := fresh(t)
+	a := opened(t, r)
 	const blocks, size = 20, 7
 	given := make([]int64, blocks)
 	var group sync.WaitGroup
@@ -195,22 +212,100 @@ func roomNumbers(t *testing.T, r admission.Room) {
 	}
 }
 
+// roomLostNumbers: whatever the caller knows, the numbers of a store without its count are
+// none of before, and Joined tells from where they go on.
 func roomLostNumbers(t *testing.T, r admission.Room) {
-	a := fresh(t)
-	const known = 5000
-	first, err := r.Numbers(t.Context(), a, 10, known)
-	if want := admission.Beyond(known); err != nil || first != want {
-		t.Fatalf("a store that knows nothing: got %d, %v, want %d", first, err, want)
-	}
-	for _, known := range []int64{0, known, known + 1, first + 9} { // whoever knows less, or as much
-		next, err := r.Numbers(t.Context(), a, 1, known)
-		if err != nil || next <= first {
-			t.Fatalf("after %d, to one who knows of %d: %d, %v", first, known, next, err)
+	count := func(a string) admission.RoomCount {
+		t.Helper()
+		c, err := r.Joined(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
 		}
-		first = next
+		return c
 	}
-	if first != admission.Beyond(known)+10+3 {
-		t.Errorf("the last is %d: numbers are skipped once only", first)
+	lease := func(a string, n, known int64) int64 {
+		t.Helper()
+		first, err := r.Numbers(t.Context(), a, n, known)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return first
+	}
+	const ten = 600_000_000 // numbers that a million a second give in ten minutes
+	for _, known := range []int64{0, 5000} {
+		a := fresh(t)
+		before := time.Since(time.Unix(1577836800, 0)).Microseconds() - ten
+		first := lease(a, 10, known)
+		if first < before || first > before+2*ten {
+			t.Fatalf("a store that knows nothing: got %d, want the microseconds since 2020", first)
+		}
+		if c := count(a); c != (admission.RoomCount{Last: first + 9, From: first - 1, Known: known}) {
+			t.Fatalf("%+v after the numbers from %d", c, first)
+		}
+		for n, known := range []int64{0, known, known + 1, first + 9} { // whoever knows less, or as much
+			if next := lease(a, 1, known); next != first+10+int64(n) {
+				t.Fatalf("after %d, to one who knows of %d: %d", first, known, next)
+			}
+		}
+		mustOpen(t, r, a) // too late
+		if again := lease(a, 1, 0); again != first+14 {
+			t.Errorf("opened since: %d, want %d", again, first+14)
+		}
+		// Lost again.
+		if err := r.RemoveRoom(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		if again := lease(a, 1, known); again <= first+14 || count(a).From == first-1 {
+			t.Errorf("lost twice: %d after %d, %+v", again, first+14, count(a))
+		}
+	}
+	// The clock is behind: a caller knows better. And a store that came back with less.
+	a := opened(t, r)
+	const far = 900_000_000_000_000
+	if first := lease(a, 1, far); first != far+1 {
+		t.Errorf("got %d, want the number behind %d", first, int64(far))
+	}
+}
+
+func roomBegin(t *testing.T, r admission.Room) {
+	a := fresh(t)
+	first := make([]bool, 5)
+	var group sync.WaitGroup
+	for i := range first {
+		group.Go(func() {
+			var err error
+			if first[i], err = r.Begin(t.Context(), a); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	begun := 0
+	for _, yes := range first {
+		if yes {
+			begun++
+		}
+	}
+	if begun != 1 {
+		t.Errorf("%d have begun it, want one", begun)
+	}
+	if s, err := r.State(t.Context(), a); !errors.Is(err, admission.ErrNotFound) {
+		t.Errorf("before the first write: got %+v, %v, want ErrNotFound", s, err)
+	}
+	if err := r.SetState(t.Context(), a, admission.RoomState{Term: 1, State: "OPEN"}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := r.Begin(t.Context(), a); again || err != nil {
+		t.Errorf("beside a state: %v, %v", again, err)
+	}
+	for range 2 {
+		mustOpen(t, r, a)
+		if _, err := r.Numbers(t.Context(), a, 3, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err := r.Joined(t.Context(), a); err != nil || c != (admission.RoomCount{Last: 6}) {
+		t.Errorf("%+v, %v, want six numbers from 1", c, err)
 	}
 }
 
@@ -375,7 +470,7 @@ func roomState(t *testing.T, r admission.Room) {
 }
 
 func roomRemove(t *testing.T, r admission.Room) {
-	a := fresh(t)
+	a := opened(t, r)
 	mustJoin(t, r, a, "70000001", "default")
 	if err := r.SetState(t.Context(), a, admission.RoomState{Term: 1, State: "OPEN"}); err != nil {
 		t.Fatal(err)
@@ -386,6 +481,7 @@ func roomRemove(t *testing.T, r admission.Room) {
 	if _, err := r.State(t.Context(), a); !errors.Is(err, admission.ErrNotFound) {
 		t.Errorf("state: got %v, want ErrNotFound", err)
 	}
+	mustOpen(t, r, a)
 	if p := mustJoin(t, r, a, "70000002", "default"); p.Sequence != 1 {
 		t.Errorf("got %+v, want a new line", p)
 	}

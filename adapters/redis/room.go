@@ -42,6 +42,23 @@ func NewRoom(c goredis.UniversalClient) *Room {
 	}
 }
 
+// Open sets the count of numbers to none given, unless there is one.
+func (r *Room) Open(ctx context.Context, activityID string) error {
+	if err := r.client.HSetNX(ctx, roomNumbersKey(activityID), "last", 0).Err(); err != nil {
+		return Classify("open room", err)
+	}
+	return nil
+}
+
+// Begin marks the state's key, so that the mark goes with it.
+func (r *Room) Begin(ctx context.Context, activityID string) (bool, error) {
+	first, err := r.client.HSetNX(ctx, roomStateKey(activityID), "begun", 1).Result()
+	if err != nil {
+		return false, Classify("begin room", err)
+	}
+	return first, nil
+}
+
 // Numbers leases sequence numbers.
 func (r *Room) Numbers(ctx context.Context, activityID string, n, known int64) (int64, error) {
 	values, err := r.numbers.Run(ctx, r.client, []string{roomNumbersKey(activityID)}, n, known)
@@ -196,7 +213,7 @@ func (r *Room) Joined(ctx context.Context, activityID string) (admission.RoomCou
 	for g := range logs {
 		logs[g] = pipe.LLen(ctx, roomLogKey(activityID, g))
 	}
-	numbers := pipe.Get(ctx, roomNumbersKey(activityID))
+	numbers := pipe.HMGet(ctx, roomNumbersKey(activityID), "last", "from", "known")
 	_, _ = pipe.Exec(ctx) // each command carries its own error
 	var count admission.RoomCount
 	for _, log := range logs {
@@ -206,11 +223,19 @@ func (r *Room) Joined(ctx context.Context, activityID string) (admission.RoomCou
 		}
 		count.People += n
 	}
-	last, err := numbers.Int64()
-	if err != nil && !errors.Is(err, goredis.Nil) {
+	values, err := numbers.Result()
+	if err != nil {
 		return admission.RoomCount{}, Classify(op, err)
 	}
-	count.Last = last
+	for i, to := range []*int64{&count.Last, &count.From, &count.Known} {
+		text, given := values[i].(string)
+		if !given {
+			continue
+		}
+		if *to, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return admission.RoomCount{}, wrongShape(op, text)
+		}
+	}
 	return count, nil
 }
 

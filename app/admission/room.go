@@ -10,9 +10,14 @@ import (
 // never holds an order.
 type Room interface {
 	RoomStates
+	// Open begins the room's numbers at 1, unless they have begun. Who opens a room must be
+	// the one whom RoomStates.Begin told that nobody had before, for it gives numbers from 1
+	// again in a store that has come back empty.
+	Open(ctx context.Context, activityID string) error
 	// Numbers leases the next n sequence numbers, 1 to MaxNumbers at once, and returns the
-	// first. A number is given once, also by a store that came back empty: known is the
-	// greatest that the caller knows to be given.
+	// first. A number is given once, also by a store that came back empty: in a room that
+	// was not opened, or that has not got as far as known, the greatest that the caller knows
+	// to be given, they begin anew behind the time of the store's clock (see RoomCount.From).
 	Numbers(ctx context.Context, activityID string, n, known int64) (first int64, err error)
 	// Join gives the user one place, set if absent; a repeated join returns the place of the
 	// first. A new place joined by the store's clock, unless p says when: a place that is
@@ -39,6 +44,9 @@ type RoomStates interface {
 	// SetState publishes a state. A lower term than the stored one, a watermark that goes
 	// back, or another seal than a stored one, whatever the term, is ErrConflict.
 	SetState(ctx context.Context, activityID string, s RoomState) error
+	// Begin marks that the activity's room is being opened; first: nobody had marked it.
+	// RemoveRoom takes the mark away, and nothing else does.
+	Begin(ctx context.Context, activityID string) (first bool, err error)
 }
 
 // MaxNumbers bounds one lease of sequence numbers.
@@ -51,6 +59,12 @@ type RoomCursor []int64
 type RoomCount struct {
 	People int64 // places stored
 	Last   int64 // the greatest sequence number given; some are given to nobody
+	// From is what the numbers are counted on from: 0 in a room that was opened. Where the
+	// store has lost its count it is the time then, in microseconds since 2020 (under 10^15
+	// until 2051): another one at each loss, and greater than any number of before, as long
+	// as fewer than a million are given a second.
+	From  int64
+	Known int64 // the greatest number that whoever began them anew knew to be given
 }
 
 // Place is one user's place. It is given once.
@@ -100,15 +114,36 @@ func (s RoomSeal) Zero() bool { return s.Root == "" }
 // RoomLoss tells of places that the store has lost. Whoever holds a pass keeps the place
 // that it says; the log does not have them.
 type RoomLoss struct {
-	Joined  int64 `json:"joined"`            // people who had joined before
-	Last    int64 `json:"last"`              // the greatest sequence number that was known to be given
-	Through int64 `json:"through"`           // numbers up to this one may be of places that were lost
-	InDraw  int64 `json:"in_draw,omitempty"` // people with a rank of the draw, when it was lost before the seal: more than the root covers
+	Joined  int64     `json:"joined"`            // people who had joined before
+	Last    int64     `json:"last"`              // the greatest sequence number that was known to be given
+	Through int64     `json:"through"`           // numbers up to this one may be of places that were lost
+	InDraw  int64     `json:"in_draw,omitempty"` // people with a rank of the draw, when it was lost before the seal: more than the root covers
+	From    int64     `json:"from,omitempty"`    // RoomCount.From since: another one in the store is another loss
+	Earlier []RoomGap `json:"earlier,omitempty"` // the losses before this one, the oldest first; at most maxGaps
 }
 
-// Beyond is the first number that a store without its count may give after known ones:
-// room_numbers.lua does the same arithmetic.
-func Beyond(known int64) int64 { return known + 1000 + known/4 + 1 }
+// RoomGap is a stretch of numbers that nobody has, or few: after Last, to Through.
+type RoomGap struct {
+	Joined  int64 `json:"joined"` // people who had joined before
+	Last    int64 `json:"last"`
+	Through int64 `json:"through"`
+}
+
+// maxGaps bounds what is remembered of losses before the last. Of more, the oldest are one.
+const maxGaps = 16
+
+// Gaps are the gaps in the numbers of a room, the oldest first; none where nothing was lost.
+func (l *RoomLoss) Gaps() []RoomGap {
+	if l == nil {
+		return nil
+	}
+	gaps := append(l.Earlier[:len(l.Earlier):len(l.Earlier)], RoomGap{Joined: l.Joined, Last: l.Last, Through: l.Through})
+	for len(gaps) > maxGaps {
+		gaps[1].Last = gaps[0].Last
+		gaps = gaps[1:]
+	}
+	return gaps
+}
 
 // Fleet is the instances' registry in the limiter store.
 type Fleet interface {

@@ -75,6 +75,9 @@ func (b *bed) sale(id string, mode admission.FairnessMode) *admission.Activity {
 		Fairness: admission.Fairness{Mode: mode, DrawClosesBefore: 5 * time.Second},
 	}
 	b.stock.set(a, 100_000)
+	if err := b.room.Open(b.t.Context(), id); err != nil {
+		b.t.Fatal(err)
+	}
 	return a
 }
 

@@ -50,12 +50,19 @@ func (r *reign) load(ctx context.Context, a *admission.Activity, h *hall) error 
 	if err != nil && !errors.Is(err, admission.ErrNotFound) {
 		return err
 	}
+	unheard := err != nil
 	if r.Standby != nil {
 		kept, err := r.Standby.State(ctx, a.ID)
 		if err != nil && !errors.Is(err, admission.ErrNotFound) {
 			return fmt.Errorf("copy of the room's state: %w", err)
 		}
+		unheard = unheard && err != nil
 		state = further(state, kept)
+	}
+	if unheard && h.state.Term == 0 {
+		if err := waitroom.Begin(ctx, r.Room, r.Standby, a.ID); err != nil {
+			return fmt.Errorf("open the room: %w", err)
+		}
 	}
 	var records waitroom.Records
 	if len(state.Waves) > 0 {
@@ -109,27 +116,49 @@ func (r *reign) gather(ctx context.Context, a *admission.Activity, h *hall, now 
 	return next, nil
 }
 
-// count counts the room. A store that has fewer places than it had has lost some. They are
-// not given to others: the numbers go on behind them, and their holders are released by
-// their passes, as many as the state says that there were. Who is stored from now on is
-// released exactly again.
+// count counts the room. One that has lost places does not give them to others: the numbers
+// go on behind them, and their holders are released by their passes, as many as the state
+// says that there were. Who is stored from now on is released exactly again.
 func (r *reign) count(ctx context.Context, a *admission.Activity, h *hall) (admission.RoomCount, error) {
 	count, err := r.Room.Joined(ctx, a.ID)
-	if err != nil || count.People >= h.state.Joined-lostBefore(h.state) {
+	if err != nil || !hasLost(h.state, count) {
 		return count, err
 	}
-	if _, err := r.Room.Numbers(ctx, a.ID, 1, h.state.Last); err != nil {
-		return count, err
+	if count.From == from(h.state) { // nobody has joined since, or a part of the log was lost
+		if _, err := r.Room.Numbers(ctx, a.ID, 1, h.state.Last); err != nil {
+			return count, err
+		}
+		if count, err = r.Room.Joined(ctx, a.ID); err != nil {
+			return count, err
+		}
 	}
-	lost := admission.RoomLoss{Joined: h.state.Joined, Last: h.state.Last, Through: admission.Beyond(h.state.Last) - 1}
+	lost := admission.RoomLoss{Joined: h.state.Joined, Last: max(h.state.Last, count.Known), Through: count.From, From: count.From}
+	if count.From == from(h.state) {
+		lost.Last, lost.Through = count.Last, count.Last
+	}
 	if before := h.state.Lost; before != nil {
-		lost.InDraw = before.InDraw
+		lost.InDraw, lost.Earlier = before.InDraw, before.Gaps()
 	}
 	h.state.Lost = &lost
 	h.begin(a)
 	r.Log.Error("the waiting room's store has lost places: their holders keep them by their passes",
 		"event", "room_lost", "activity_id", a.ID, "joined", lost.Joined, "stored", count.People)
-	return r.Room.Joined(ctx, a.ID)
+	return count, nil
+}
+
+// hasLost reports whether the store has lost places since s. It has when its numbers are
+// counted on from elsewhere, however many have joined there by now; when it counts none; and
+// when a part of the log is gone, so that fewer people are in it than were.
+func hasLost(s admission.RoomState, count admission.RoomCount) bool {
+	return count.From != from(s) || count.Last < s.Last || count.People < s.Joined-lostBefore(s)
+}
+
+// from is what the room's numbers are counted on from, as far as s knows.
+func from(s admission.RoomState) int64 {
+	if s.Lost == nil {
+		return 0
+	}
+	return s.Lost.From
 }
 
 func lostBefore(s admission.RoomState) int64 {
@@ -204,7 +233,7 @@ func (r *reign) draw(a *admission.Activity, h *hall, next *admission.RoomState) 
 func crowd(a *admission.Activity, s admission.RoomState) waitroom.Crowd {
 	c := waitroom.Crowd{FIFO: a.Fairness.Mode == admission.FairnessFIFO, Drawn: waitroom.InDraw(s), From: s.Seal.Last, Last: s.Last}
 	if s.Lost != nil {
-		c.Last, c.Through = s.Lost.Last, s.Lost.Through
+		c.Last, c.Gaps = s.Lost.Last, s.Lost.Gaps()
 	}
 	return c
 }

@@ -172,6 +172,46 @@ func TestARoomEmptiedInTheMiddleOfASale(t *testing.T) {
 	}
 }
 
+// TestARoomThatRefillsBeforeTheLeaderCounts: more people join the emptied room than it had,
+// so that no count tells of the loss. All are released, at about the pace of before; and so again
+// after a second loss, when not even those of before the first have all had their turn.
+func TestARoomThatRefillsBeforeTheLeaderCounts(t *testing.T) {
+	for _, mode := range []admission.FairnessMode{admission.FairnessRandom, admission.FairnessFIFO} {
+		t.Run(string(mode), func(t *testing.T) {
+			everyStore(t, func(t *testing.T, b *lostBed) {
+				a := b.sale("10001", mode)
+				b.enter(a, admission.RoomState{}, 0, 25)
+				r := b.waves.begin(1)
+				b.now = a.DrawClosesAt().Add(drawMargin)
+				b.step(r, a)
+				b.now = a.OpensAt
+				if n := b.step(r, a); n != 10 {
+					t.Fatalf("%d released in a wave of 10", n)
+				}
+				// lose empties the room, fills it up to all people before a leader looks, and
+				// goes on until some of them were released.
+				lose := func(term int64, all, released int) {
+					t.Helper()
+					before := b.state(a)
+					b.empty()
+					b.enter(a, before, len(b.people), all)
+					r = b.waves.begin(term)
+					for i := 0; len(b.turn) < released; i++ {
+						if n := b.step(r, a); n > 40 || i > 60 {
+							t.Fatalf("%d released in round %d after a loss, %d in all; log:\n%s", n, i, len(b.turn), b.log)
+						}
+					}
+					if s := b.state(a); s.Lost == nil || s.Lost.Joined != before.Joined || s.Joined != int64(all) || s.State != waitroom.StateOpen {
+						t.Errorf("%+v (%+v), want %d lost of %d", s, s.Lost, before.Joined, all)
+					}
+				}
+				lose(2, 85, 20)
+				lose(3, 205, 205)
+			})
+		})
+	}
+}
+
 // TestARoomEmptiedBeforeTheDraw: who shows a pass is in the log and the root again; who
 // does not keeps the rank of the draw by the pass.
 func TestARoomEmptiedBeforeTheDraw(t *testing.T) {
@@ -246,5 +286,45 @@ func TestACopyThatIsAheadIsTakenOver(t *testing.T) {
 	b.round(r, a)
 	if s := b.state(a); watermark(s) != b.mark {
 		t.Errorf("a watermark that the copy does not have: %d", watermark(s))
+	}
+}
+
+// TestALeaderOpensARoomOnce: the first number of a new room is 1. Of one that was opened and is
+// lost it is a greater one, also where nothing was ever published of it but in the copy, or not
+// even there.
+func TestALeaderOpensARoomOnce(t *testing.T) {
+	for _, copied := range []bool{true, false} {
+		t.Run(fmt.Sprintf("a copy %v", copied), func(t *testing.T) {
+			b := newLostBed(t, store(t))
+			a := b.sale("10001", admission.FairnessFIFO)
+			number := func() int64 {
+				t.Helper()
+				b.enter(a, admission.RoomState{}, len(b.people), len(b.people)+1)
+				return b.people[fmt.Sprint(70_000_000+len(b.people)-1)].Sequence
+			}
+			forget := func() {
+				t.Helper()
+				if err := b.client.FlushAll(t.Context()).Err(); err != nil { // a store of this test alone
+					t.Fatal(err)
+				}
+			}
+			forget() // sale has opened it
+			b.room.before = func() error { return errGone }
+			if copied {
+				b.round(b.waves.begin(1), a)
+			} else {
+				b.waves.Standby = &faultyRoom{Room: b.waves.Standby.(admission.Room), before: func() error { return errGone }}
+				b.round(b.waves.begin(1), a)
+			}
+			b.room.before = nil
+			if n := number(); n != 1 {
+				t.Fatalf("the first number is %d", n)
+			}
+			forget()
+			b.round(b.waves.begin(2), a)
+			if n := number(); n < 1_000_000 {
+				t.Errorf("the first number since the loss is %d", n)
+			}
+		})
 	}
 }

@@ -706,6 +706,8 @@ func (r *longRoom) Joined(context.Context, string) (admission.RoomCount, error) 
 	return admission.RoomCount{People: r.joined, Last: r.joined}, nil
 }
 
+func (*longRoom) Open(context.Context, string) error { return nil }
+
 func (*longRoom) CloseDraw(context.Context, string, time.Time) error { return nil }
 
 func (r *longRoom) State(context.Context, string) (admission.RoomState, error) { return r.state, nil }

@@ -39,6 +39,8 @@ type queueDocument struct {
 	Last            int64       `json:"last"`      // the greatest sequence number given: those between are not all somebody's
 	Reach           int64       `json:"reach"`     // people whom the stock is expected to reach
 	Reopening       bool        `json:"reopening"` // "sold out" is not the last word, see Room.reopening
+	// Gaps are where the numbers leap because the room was lost, the oldest first.
+	Gaps []admission.RoomGap `json:"gaps,omitempty"`
 }
 
 type queueLane struct {
@@ -84,7 +86,7 @@ func (r *Room) build(a *admission.Activity, s *standing, now time.Time) []byte {
 	doc := queueDocument{
 		ActivityID: a.ID, ActivityVersion: a.Version, State: stateAt(a, s.state.State, now),
 		OpensAt: stamp(a.OpensAt), ServerTime: stamp(now), DrawClosesAt: stamp(a.DrawClosesAt()),
-		Lanes: []queueLane{}, Joined: s.state.Joined, Last: s.state.Last, Reach: s.state.Reach,
+		Lanes: []queueLane{}, Joined: s.state.Joined, Last: s.state.Last, Reach: s.state.Reach, Gaps: s.state.Lost.Gaps(),
 	}
 	policy := r.config.Policy(admission.SKURef{ActivityID: a.ID, SKUID: a.SKUs[0].ID})
 	if (policy.Mode >= admission.ModeQueueOnly || s.gone) && doc.State == StateOpen {

@@ -21,6 +21,8 @@ func (s *stateStore) State(context.Context, string) (admission.RoomState, error)
 	return s.state, s.err
 }
 
+func (*stateStore) Open(context.Context, string) error { return nil }
+
 // TestARoomThatHasNotReadKnowsNothing: an instance that has just started is told apart from
 // one for which nothing was published; and what was read once stays when the store dies.
 func TestARoomThatHasNotReadKnowsNothing(t *testing.T) {

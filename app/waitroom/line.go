@@ -165,9 +165,9 @@ type Crowd struct {
 	Drawn int64 // people in the draw
 	From  int64 // those behind the draw have greater numbers
 	Last  int64 // the greatest number given
-	// Through is where the log begins to have everybody again, after a loss: numbers from Last
-	// to there are of those who joined just before it, few if any. 0: there was none.
-	Through int64
+	// Gaps are numbers of those who joined just before a loss, few if any; behind the last
+	// gap the log has everybody again.
+	Gaps []admission.RoomGap
 }
 
 // Proportional is Advance for a leader whose line does not have everybody: ranks of the
@@ -185,10 +185,16 @@ func Proportional(watermark uint64, people int64, c Crowd) (next uint64, release
 		next = min(watermark+Drawn/uint64(c.Drawn)*uint64(people), Drawn)
 		return next, people
 	}
-	from, end := max(watermark, rank(c.From+1)), rank(c.Last+1)
+	from, end, past := max(watermark, rank(c.From+1)), rank(c.Last+1), uint64(0)
+	for _, gap := range c.Gaps {
+		if past = rank(gap.Through + 1); from < past {
+			end = rank(gap.Last + 1)
+			break
+		}
+	}
 	next = max(from, min(from+uint64(max(people, 0)), end))
 	released = int64(next - from)
-	if past := rank(c.Through + 1); people > 0 && next >= end && next < past {
+	if people > 0 && next >= end && next < past {
 		next = past
 	}
 	if people <= 0 || next <= from {

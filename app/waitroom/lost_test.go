@@ -3,11 +3,14 @@ package waitroom
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/sluice-io/sluice/adapters/embedded"
 	"github.com/sluice-io/sluice/adapters/redis"
 	"github.com/sluice-io/sluice/app/admission"
+	"github.com/sluice-io/sluice/app/ticket"
 )
 
 // emptied replaces the bed's store by one that knows nothing, as a server that came back
@@ -31,7 +34,14 @@ func (b *bed) emptied() {
 // lose is what the leader publishes of a room whose store was emptied.
 func (b *bed) lose(s admission.RoomState) {
 	b.t.Helper()
-	s.Lost = &admission.RoomLoss{Joined: s.Joined, Last: s.Last, Through: admission.Beyond(s.Last) - 1}
+	if _, err := b.store.Numbers(b.t.Context(), b.a.ID, 1, s.Last); err != nil {
+		b.t.Fatal(err)
+	}
+	count, err := b.store.Joined(b.t.Context(), b.a.ID)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	s.Lost = &admission.RoomLoss{Joined: s.Joined, Last: s.Last, Through: count.From, From: count.From}
 	s.Term++
 	b.publish(s)
 }
@@ -90,8 +100,8 @@ func TestALostRoomLetsNobodyInUnreleased(t *testing.T) {
 	b.lose(s)
 	same("the room is written back")
 	b.now = b.now.Add(documentAge)
-	if w, _ := b.document(); w.State != StateOpen {
-		t.Errorf("state %s after the room is written back", w.State)
+	if w, _ := b.document(); w.State != StateOpen || len(w.Gaps) != 1 || w.Gaps[0].Joined != 40 || w.Gaps[0].Through != b.room.State("10001").Lost.Through {
+		t.Errorf("state %s after the room is written back, gaps %+v", w.State, w.Gaps)
 	}
 }
 
@@ -156,6 +166,8 @@ type copyStore struct{ state admission.RoomState }
 
 func (c copyStore) State(context.Context, string) (admission.RoomState, error) { return c.state, nil }
 
+func (copyStore) Begin(context.Context, string) (bool, error) { return false, nil }
+
 func (copyStore) SetState(context.Context, string, admission.RoomState) error { return nil }
 
 // TestAnInstanceThatStartsBesideALostRoom: it reads the copy, so that it neither says that
@@ -174,7 +186,125 @@ func TestAnInstanceThatStartsBesideALostRoom(t *testing.T) {
 	if w, _ := b.document(); w.State != StatePaused {
 		t.Errorf("state %s, want %s", w.State, StatePaused)
 	}
-	if got := b.join("70000002", "phone"); got.Standing.Rank != LateRank(admission.Beyond(1)) {
-		t.Errorf("who joins now: %+v, want the first number behind those of before", got.Standing)
+	if got := b.join("70000002", "phone"); got.Standing.Rank < LateRank(1_000_000) {
+		t.Errorf("who joins now: %+v, want a number far behind those of before", got.Standing)
+	}
+}
+
+// TestNumbersOfALostRoomNeverRepeat: no leader has published anything, one instance has
+// leased far beyond what the other knows of, and the store comes back empty. The other is the
+// first to lease there, or a third that starts beside the lost room.
+func TestNumbersOfALostRoomNeverRepeat(t *testing.T) {
+	for _, started := range []bool{false, true} {
+		t.Run(fmt.Sprintf("an instance starts since %v", started), func(t *testing.T) {
+			b := newBed(t)
+			b.emptied() // nobody has opened it
+			server, err := embedded.Start()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(server.Close)
+			client, err := redis.Open(t.Context(), server.URL(), redis.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.Close() })
+			config := b.room.config
+			config.Standby = redis.NewRoom(client)
+			instance := func() *Room {
+				room := New(config)
+				if err := room.Refresh(t.Context(), []*admission.Activity{b.a}); err != nil {
+					t.Fatal(err)
+				}
+				return room
+			}
+			ahead, behind := instance(), instance()
+			whose := map[int64]string{}
+			join := func(room *Room, from, to int) (numbers []int64) {
+				t.Helper()
+				for n := from; n < to; n++ {
+					user := fmt.Sprint(70_000_000 + n)
+					j, d := room.Join(t.Context(), b.request(user, "phone"), "", "")
+					if d.Refused() {
+						t.Fatalf("%+v", d)
+					}
+					pass, _ := b.room.config.Ring.VerifyPass(j.Pass, ticket.PassExpect{ActivityID: b.a.ID, UserID: user, DeviceHash: b.request(user, "phone").DeviceHash})
+					if other, given := whose[pass.Sequence]; given {
+						t.Fatalf("number %d is %s's and %s's", pass.Sequence, other, user)
+					}
+					whose[pass.Sequence] = user
+					numbers = append(numbers, pass.Sequence)
+				}
+				return numbers
+			}
+			if n := join(behind, 0, 3); n[0] != 1 {
+				t.Fatalf("a new room begins at %d", n[0])
+			}
+			join(ahead, 3, 300)
+			for loss := range 2 {
+				b.emptied()
+				if started {
+					behind = instance()
+				}
+				join(behind, 1000*(loss+1), 1000*(loss+1)+100)
+				join(ahead, 1000*(loss+1)+100, 1000*(loss+1)+400)
+				b.refresh()
+			}
+			// Ranks behind the draw stay exact numbers in JSON and in a watermark.
+			for n := range whose {
+				if LateRank(n) >= 1<<53 {
+					t.Fatalf("number %d", n)
+				}
+			}
+		})
+	}
+}
+
+// TestOneLeaseIsRemembered: an instance asks no store to count behind less than it was given.
+func TestOneLeaseIsRemembered(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		var known []int64
+		n := newNumbers(func(_ context.Context, _ string, size, told int64) (int64, error) {
+			known = append(known, told)
+			return told + 500, nil
+		})
+		for i, published := range []int64{7, 0, 2000} {
+			if _, err := n.take(t.Context(), "10001", published, strict, time.Unix(int64(1000+10*i), 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := []int64{7, 507, 2000}; !slices.Equal(known, want) {
+			t.Errorf("strict %v: known %d, want %d", strict, known, want)
+		}
+	}
+}
+
+// TestPeopleAheadAcrossLosses: numbers leap with each loss, the estimate does not.
+func TestPeopleAheadAcrossLosses(t *testing.T) {
+	const first, second = 200_000_000_000_000, 210_000_000_000_000
+	open := admission.RoomState{Joined: 100, Last: 120}
+	once := admission.RoomState{Joined: 150, Last: first + 60, Lost: &admission.RoomLoss{Joined: 100, Last: 120, Through: first, From: first}}
+	twice := admission.RoomState{Joined: 180, Last: second + 30, Lost: &admission.RoomLoss{Joined: 150, Last: first + 60, Through: second, From: second, Earlier: once.Lost.Gaps()}}
+	for _, c := range []struct {
+		name     string
+		sequence int64
+		state    admission.RoomState
+		want     int64
+	}{
+		{"no loss", 61, open, 50},
+		{"lost, and nothing published of it", first + 5, open, 100},
+		{"nothing published at all", 3, admission.RoomState{}, 2},
+		{"of before", 61, once, 50},
+		{"just before the loss", 5000, once, 99},
+		{"since", first + 31, once, 125},
+		{"of before both", 61, twice, 50},
+		{"between them", first + 31, twice, 125},
+		{"just before the second", first + 500, twice, 149},
+		{"since the second", second + 11, twice, 160},
+		{"lost for the third time, and nothing published of it", second + 10*unheard, twice, 180},
+	} {
+		if got := ahead(c.sequence, c.state); got != c.want {
+			t.Errorf("%s: %d ahead, want %d", c.name, got, c.want)
+		}
 	}
 }

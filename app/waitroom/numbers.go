@@ -31,6 +31,7 @@ type block struct {
 	back             []int64   // of this block, taken by a join that had a place already
 	born             time.Time // when it was asked for
 	flight           *flight   // the lease under way
+	greatest         int64     // leased so far: a store that has not got as far has lost its count
 
 	second       int64 // Unix second of joins
 	joins, prior int64 // in that second, and in the one before
@@ -46,17 +47,17 @@ func newNumbers(lease func(ctx context.Context, activityID string, n, known int6
 	return &numbers{lease: lease, blocks: map[string]*block{}}
 }
 
-// take gives a join its number. known is the greatest that is known to be given, strict
-// asks the store for one number alone.
+// take gives a join its number. known is the greatest that was published to be given; what
+// was leased here counts as well. strict asks the store for one number alone.
 func (n *numbers) take(ctx context.Context, activityID string, known int64, strict bool, now time.Time) (int64, error) {
-	if strict {
-		return n.lease(ctx, activityID, 1, known)
-	}
 	n.mu.Lock()
 	b := n.blocks[activityID]
 	if b == nil {
 		b = &block{}
 		n.blocks[activityID] = b
+	}
+	if strict {
+		return n.one(ctx, activityID, b, known) // unlocks
 	}
 	b.count(now)
 	for {
@@ -81,11 +82,22 @@ func (n *numbers) take(ctx context.Context, activityID string, known int64, stri
 	}
 }
 
+// one leases one number. The caller holds mu, and does not after.
+func (n *numbers) one(ctx context.Context, activityID string, b *block, known int64) (int64, error) {
+	known = max(known, b.greatest)
+	n.mu.Unlock()
+	number, err := n.lease(ctx, activityID, 1, known)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b.greatest = max(b.greatest, number)
+	return number, err
+}
+
 // ask leases a block and takes its first number. The caller holds mu, and does not after.
 func (n *numbers) ask(ctx context.Context, activityID string, b *block, known int64, now time.Time) (int64, error) {
 	f := &flight{done: make(chan struct{})}
 	b.flight = f
-	size := min(max(b.prior, b.joins, 1), admission.MaxNumbers)
+	size, known := min(max(b.prior, b.joins, 1), admission.MaxNumbers), max(known, b.greatest)
 	n.mu.Unlock()
 	// Others wait for it too: it does not end with a caller who leaves.
 	leasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseWithin)
@@ -99,6 +111,7 @@ func (n *numbers) ask(ctx context.Context, activityID string, b *block, known in
 		return 0, err
 	}
 	b.first, b.next, b.end, b.back, b.born = first, first+1, first+size, b.back[:0], now
+	b.greatest = max(b.greatest, b.end-1)
 	return first, nil
 }
 

@@ -75,6 +75,7 @@ type standing struct {
 	state   admission.RoomState
 	records Records
 	seed    RankSeed // good once the draw is sealed
+	begun   bool     // Begin has been through for it, by this instance
 	gone    bool     // the room's store does not have it any more, or never had: it is written back before people are released
 	doc     atomic.Pointer[document]
 }
@@ -302,19 +303,27 @@ func (r *Room) reread(ctx context.Context, a *admission.Activity, before *standi
 		err = nil
 	}
 	gone := nothing
-	if (nothing || err != nil) && (before == nil || before == &unknown) && r.config.Standby != nil {
-		// An instance that starts now must not take a lost room for one that never was.
-		if copied, e := r.config.Standby.State(ctx, a.ID); e == nil {
-			s, e := r.read(a, copied, nil)
-			s.gone = nothing
-			return s, errors.Join(err, e)
+	if (nothing || err != nil) && (before == nil || before.state.State == "" && !before.begun) {
+		if r.config.Standby != nil {
+			// An instance that starts now must not take a lost room for one that never was.
+			copied, e := r.config.Standby.State(ctx, a.ID)
+			if e == nil {
+				s, e := r.read(a, copied, nil)
+				s.gone = nothing
+				return s, errors.Join(err, e)
+			}
+			if nothing && !errors.Is(e, admission.ErrNotFound) {
+				return &standing{}, e // nobody knows whether the room has begun
+			}
+		}
+		if nothing { // read: nobody has published anything yet
+			err = Begin(ctx, r.config.Store, r.config.Standby, a.ID)
+			return &standing{begun: err == nil}, err
 		}
 	}
 	switch {
 	case err != nil:
 		return before, err // nil: nothing is known
-	case nothing && before == nil:
-		return &standing{}, nil // read: nobody has published anything yet
 	case nothing && before.state.State == "": // and still nobody has
 		return before, nil
 	case gone && !before.gone:
@@ -325,6 +334,20 @@ func (r *Room) reread(ctx context.Context, a *admission.Activity, before *standi
 		return before, nil
 	}
 	return r.read(a, state, before)
+}
+
+// Begin opens a room of which neither its store nor the copy has a state, unless somebody
+// has begun to. The mark comes first and is made once, in the other store: a room's store
+// that comes back empty is not opened for the second time, and gives no number again. Whoever
+// joins between the mark and the opening, or where the opener died in between, finds a room
+// that looks lost: its numbers are greater ones, and right.
+func Begin(ctx context.Context, store admission.Room, standby admission.RoomStates, activityID string) error {
+	if standby != nil {
+		if first, err := standby.Begin(ctx, activityID); err != nil || !first {
+			return err
+		}
+	}
+	return store.Open(ctx, activityID)
 }
 
 // read makes a standing of a published state.
@@ -421,20 +444,33 @@ func (r *Room) where(a *admission.Activity, s *standing, p admission.Place) admi
 	return st
 }
 
-// ahead is about how many people joined before somebody with this number: some numbers
-// are nobody's.
+// ahead is about how many people joined before somebody with this number.
 func ahead(sequence int64, s admission.RoomState) int64 {
-	joined, last := s.Joined, s.Last
-	if l := s.Lost; l != nil {
-		if sequence > l.Through {
-			return l.Joined + sequence - l.Through - 1
+	var joined, through int64
+	for _, gap := range s.Lost.Gaps() {
+		if sequence <= gap.Through {
+			return joined + share(sequence-through, gap.Joined-joined, gap.Last-through)
 		}
-		joined, last = l.Joined, l.Last
+		joined, through = gap.Joined, gap.Through
 	}
-	if last <= joined { // no gaps, or nothing known of them
-		return sequence - 1
+	return joined + share(sequence-through, s.Joined-joined, s.Last-through)
+}
+
+// unheard is more numbers than a room gives between two publications of its state: one that
+// is so far on is of a store that has lost its count, of which nothing is published yet.
+const unheard = 1_000_000_000
+
+// share is about how many of the people to whom numbers were given have one before the n-th:
+// some numbers are nobody's.
+func share(n, people, numbers int64) int64 {
+	switch {
+	case n-numbers > unheard:
+		return people
+	case numbers <= people: // no gaps, or nothing known of them
+		return n - 1
+	default:
+		return min(int64(float64(n-1)*float64(people)/float64(numbers)), max(people-1, 0))
 	}
-	return min(int64(float64(sequence-1)*float64(joined)/float64(last)), max(joined-1, 0))
 }
 
 // InDraw is how many people have a rank of the draw: those whom the root covers, or more

@@ -123,6 +123,9 @@ func newBed(t *testing.T) *bed {
 		SoldOut: func(admission.SKURef) bool { return b.soldOut }, MayReturn: func(ref admission.SKURef) bool { return b.unpaid[ref.SKUID] },
 		Policy: func(admission.SKURef) Policy { return b.policy },
 	})
+	if err := b.store.Open(t.Context(), b.a.ID); err != nil {
+		t.Fatal(err)
+	}
 	return b
 }
 
@@ -434,6 +437,7 @@ func TestStoreAwayReleasesNobody(t *testing.T) {
 
 // document is the queue document as a browser reads it.
 type wire struct {
+	Gaps  []admission.RoomGap       `json:"gaps"`
 	State string                    `json:"state"`
 	Poll  struct{ Low, High int64 } `json:"poll_after_ms"`
 	Lanes []struct {

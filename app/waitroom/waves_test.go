@@ -356,7 +356,7 @@ func TestALineOfBlocks(t *testing.T) {
 // TestALineThatLostPlaces: what was given before is released by number, and the log is
 // exact again behind it.
 func TestALineThatLostPlaces(t *testing.T) {
-	lost := &admission.RoomLoss{Joined: 100, Last: 110, Through: admission.Beyond(110) - 1}
+	lost := &admission.RoomLoss{Joined: 100, Last: 110, Through: 3500}
 	place := func(n int64, at time.Time) admission.Place {
 		return admission.Place{UserID: fmt.Sprint(n), Lane: DefaultLane, JoinedAt: at, Sequence: n}
 	}
@@ -417,9 +417,12 @@ func TestProportional(t *testing.T) {
 		{"numbers end before the draw's", Drawn, 10, Crowd{Drawn: 1000, From: 1000, Last: 900}, Drawn, 0},
 		{"nobody at all", 0, 10, Crowd{}, 0, 0},
 		{"nobody drawn", 0, 10, Crowd{Last: 3}, LateRank(3) + 1, 3},
-		{"the last before a loss", LateRank(1996), 10, Crowd{Drawn: 1000, From: 1000, Last: 2000, Through: 3500}, LateRank(3500) + 1, 5},
-		{"just before a loss", LateRank(2000) + 1, 10, Crowd{Drawn: 1000, From: 1000, Last: 2000, Through: 3500}, LateRank(3500) + 1, 0},
-		{"behind a loss", LateRank(3500) + 1, 10, Crowd{Drawn: 1000, From: 1000, Last: 2000, Through: 3500}, LateRank(3500) + 1, 0},
+		{"the last before a loss", LateRank(1996), 10, Crowd{Drawn: 1000, From: 1000, Last: 2000, Gaps: []admission.RoomGap{{Last: 2000, Through: 3500}}}, LateRank(3500) + 1, 5},
+		{"just before a loss", LateRank(2000) + 1, 10, Crowd{Drawn: 1000, From: 1000, Last: 2000, Gaps: []admission.RoomGap{{Last: 2000, Through: 3500}}}, LateRank(3500) + 1, 0},
+		{"behind a loss", LateRank(3500) + 1, 10, Crowd{Drawn: 1000, From: 1000, Last: 2000, Gaps: []admission.RoomGap{{Last: 2000, Through: 3500}}}, LateRank(3500) + 1, 0},
+		{"before two losses", 30, 10, Crowd{FIFO: true, Last: 5020, Gaps: []admission.RoomGap{{Last: 30, Through: 5000}, {Last: 5020, Through: 9000}}}, 5001, 1},
+		{"between them", 5001, 10, Crowd{FIFO: true, Last: 5020, Gaps: []admission.RoomGap{{Last: 30, Through: 5000}, {Last: 5020, Through: 9000}}}, 5011, 10},
+		{"the last of the second", 5011, 10, Crowd{FIFO: true, Last: 5020, Gaps: []admission.RoomGap{{Last: 30, Through: 5000}, {Last: 5020, Through: 9000}}}, 9001, 10},
 		{"in order of joining", 0, 10, Crowd{FIFO: true, Last: 30}, 11, 10},
 		{"on", 11, 10, Crowd{FIFO: true, Last: 30}, 21, 10},
 		{"to the end", 21, 100, Crowd{FIFO: true, Last: 30}, 31, 10},

@@ -22,9 +22,27 @@ export function rankBySequence(mode, place, draw) {
   return null;
 }
 
-// aheadByNumber is about how many joined before: some numbers are nobody's.
-function aheadByNumber(sequence, { joined, last }) {
-  return last > joined ? Math.min(Math.floor((sequence - 1) * joined / last), Math.max(joined - 1, 0)) : sequence - 1;
+// More numbers than a room gives between two documents: one so far on is of a store that has
+// lost its count, of which no document tells yet.
+const UNHEARD = 1e9;
+
+// aheadByNumber is about how many joined before. Numbers leap at each gap, people do not.
+function aheadByNumber(sequence, { joined, last, gaps = [] }) {
+  let before = 0;
+  let through = 0;
+  for (const gap of gaps) {
+    if (sequence <= gap.through) return before + share(sequence - through, gap.joined - before, gap.last - through);
+    before = gap.joined;
+    through = gap.through;
+  }
+  return before + share(sequence - through, joined - before, last - through);
+}
+
+// share is about how many of the people to whom numbers were given have one before the n-th:
+// some numbers are nobody's.
+function share(n, people, numbers) {
+  if (n - numbers > UNHEARD) return people;
+  return numbers > people ? Math.min(Math.floor((n - 1) * people / numbers), Math.max(people - 1, 0)) : n - 1;
 }
 
 // standing is {rank, released, ahead, low, high, unlikely, share}: people ahead and the
