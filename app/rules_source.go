@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/sluice-io/sluice/app/admission"
@@ -19,9 +17,11 @@ import (
 // lastGoodRules is the file of the rules that were last in force.
 func lastGoodRules(c *config.Config) string { return filepath.Join(c.DataDir, "rules.last-good.json") }
 
-// rulesOrigin names the source of the rules for good: kind, address and what is read there.
-// The last good file is bound to it, so that a service of one source never begins with, nor
-// is held to, the versions of another that ran in the same data directory.
+// rulesOrigin names the source of the rules for good: its kind and what is read there. The
+// last good file is bound to it, so that a service of one source never begins with, nor is
+// held to, the versions of another that ran in the same data directory. A Nacos that has
+// moved, or has one server more, is the same source: it must not take the last good rules
+// away just when it cannot be reached.
 func rulesOrigin(c *config.Config) string {
 	if c.RulesSource != "nacos" {
 		path := rulesPath(c)
@@ -30,9 +30,7 @@ func rulesOrigin(c *config.Config) string {
 		}
 		return c.RulesSource + " " + path
 	}
-	n := c.Nacos
-	servers := slices.Sorted(slices.Values(n.Servers))
-	return "nacos " + strings.Join(servers, ",") + " " + n.Namespace + "/" + n.Group + "/" + n.DataID
+	return "nacos " + c.Nacos.Namespace + "/" + c.Nacos.Group + "/" + c.Nacos.DataID
 }
 
 // runRules looks once whether the source can work at all, then follows it until ctx ends.

@@ -19,8 +19,8 @@ import (
 type Config struct {
 	InstanceID string
 	LastGood   string // file; "": none is kept
-	// Origin names the source that the last good file is bound to: kind, address and what is
-	// read there. A file of another origin neither raises the least version nor is used. "":
+	// Origin names the source that the last good file is bound to: its kind and what
+	// is read there. A file of another origin neither raises the least version nor is used. "":
 	// the source's own name.
 	Origin string
 	// HighWater raises and returns the greatest version that the cluster has seen (0 reads
