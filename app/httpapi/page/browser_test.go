@@ -162,6 +162,18 @@ func (b *tab) press(label string) {
 	eval[bool](b, find+`.click() ?? true`)
 }
 
+// asksToCancel presses until the question is there: a card that is drawn anew at that moment,
+// because the order has just arrived, has not been asked yet.
+func (b *tab) asksToCancel() {
+	b.t.Helper()
+	b.until(`(() => {
+		const find = (label) => [...document.querySelectorAll("button")].find((b) => b.checkVisibility() && b.ariaDisabled !== "true" && b.textContent === label);
+		if (find("Yes, cancel it")) return true;
+		find("Cancel this order")?.click();
+		return false;
+	})()`)
+}
+
 func (b *tab) signIn(user string) {
 	b.t.Helper()
 	b.do(chromedp.WaitVisible("#user"), chromedp.SendKeys("#user", user))

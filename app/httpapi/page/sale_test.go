@@ -111,7 +111,7 @@ func TestSaleInABrowser(t *testing.T) {
 		t.Errorf("%d submits for one purchase", n)
 	}
 
-	b.press("Cancel this order")
+	b.asksToCancel()
 	b.press("Yes, cancel it")
 	b.reads("h2", "The order is cancelled")
 	second.reads("h2", "The order is cancelled")
@@ -148,7 +148,7 @@ func TestOtherDevice(t *testing.T) {
 	}
 
 	// It is given back, and whoever was looking on may try.
-	phone.press("Cancel this order")
+	phone.asksToCancel()
 	phone.press("Yes, cancel it")
 	phone.reads("h2", "The order is cancelled")
 	loser.reads("h2", "Sign in to take part")
